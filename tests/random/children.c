@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Children of fork() in the middle of a random program. One stays as long as
- * the program runs. Others call the library with what they inherited, which
- * must be an error; or destroy that; or exit. Meanwhile the program goes on,
+ * Children of fork() in the middle of a random program. Some stay as long as
+ * the program runs. Others make calls with inherited handles, which must return
+ * an error, or destroy these handles, or exit. Meanwhile the program goes on,
  * and must not be affected.
  */
 #include <errno.h>
@@ -109,7 +109,7 @@ static void live(struct world *w, enum end end)
     _exit(bad != 0);
 }
 
-/* One has ended, or is ended now. */
+/* Ends child `i` if it stays, else waits until it has ended. */
 static int collect(struct world *w, int i)
 {
     const struct child child = w->children[i];

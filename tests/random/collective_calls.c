@@ -14,7 +14,7 @@ static const enum shunt_dtype reducible[] = {
     SHUNT_U64, SHUNT_F16, SHUNT_BF16, SHUNT_F32, SHUNT_F64,
 };
 
-/* Byte i of the block that `from` has for `to`. */
+/* Byte i of the block that `from` sends to `to`. */
 static unsigned char moved_byte(uint64_t seed, int from, int to, size_t i)
 {
     return (unsigned char)(hash(seed, (uint64_t)(from * 64 + to), i / 8) >>
@@ -48,7 +48,8 @@ static void put_input(unsigned char *at, size_t i, enum shunt_dtype t,
     put_number(at, i, t, v, v);
 }
 
-/* The reduction of element `element` over the ranks. */
+/* Writes the reduction of element `element` over all ranks, as element i of
+ * `at`. */
 static void put_reduced(unsigned char *at, size_t i, enum shunt_dtype t,
                         enum shunt_op op, uint64_t seed, int nranks,
                         size_t element)
@@ -73,7 +74,7 @@ static void put_reduced(unsigned char *at, size_t i, enum shunt_dtype t,
         real = t == SHUNT_F64 ? real / nranks : (float)r / (float)nranks;
         r /= nranks;
     }
-    /* A product of 0 and a negative number is -0, where there is such a thing. */
+    /* A product of 0 and a negative number is -0 in types that have -0. */
     if (op == SHUNT_PROD && r == 0 && t >= SHUNT_F16) {
         bool negative = false;
 
@@ -92,8 +93,9 @@ static size_t some_count(struct chance *c, size_t most)
     return (size_t)below(c, (int)(top < most ? top : most) + 1);
 }
 
-/* Where blocks of these counts lie: packed (displs not used), or with gaps, in
- * an order of this rank's own. Returns the elements of all of it. */
+/* Lays out blocks of these counts: packed, in which case displs is not used, or
+ * with gaps and in an order of this rank's own. Returns the number of elements,
+ * gaps included. */
 static size_t lay_out(struct world *w, int n, const size_t *counts,
                       size_t *displs, bool packed)
 {
@@ -117,7 +119,7 @@ static size_t lay_out(struct world *w, int n, const size_t *counts,
     return at;
 }
 
-/* Elements that `from` has for `to`. */
+/* The number of elements that `from` sends to `to`. */
 static size_t pair_count(uint64_t seed, int from, int to, bool symmetric)
 {
     struct chance c;
@@ -132,15 +134,15 @@ static size_t pair_count(uint64_t seed, int from, int to, bool symmetric)
     return one_in(&c, 4) ? 0 : some_count(&c, 12000);
 }
 
-/* A collective, and where its blocks lie on this rank. */
+/* A collective, and the layout of its blocks on this rank. */
 struct drawn {
     const struct collective *kind;
-    uint64_t seed; /* of the data */
+    uint64_t seed; /* seed of the data */
     enum shunt_dtype dtype;
     enum shunt_op op;
     int root;
     bool rooted, in_place, packed;
-    size_t size; /* of an element */
+    size_t size; /* bytes of an element */
     size_t send_counts[MAX_RANKS], send_displs[MAX_RANKS];
     size_t recv_counts[MAX_RANKS], recv_displs[MAX_RANKS];
     size_t send, recv; /* elements of the buffers */

@@ -10,11 +10,12 @@
 
 #include "tests/random/world.h"
 
-/* A product, which lives as long as its request. */
+/* A product. It is kept as long as its request. */
 struct product {
     uint64_t seed;
     int rank;
-    const unsigned char *gathered; /* NULL: there is none */
+    /* the gathered rows; NULL if the call gathers none */
+    const unsigned char *gathered;
     size_t row_bytes;
     struct shunt_epilogue epilogue;
     float bias[];
@@ -32,7 +33,8 @@ static unsigned char input(uint64_t seed, size_t row, size_t byte)
     return (unsigned char)hash(seed + 1, row, byte);
 }
 
-/* Returns the amount that the last byte of a row adds to its products. */
+/* Returns the number that the last byte of a row adds to the products of that
+ * row. */
 static float last_byte(const struct product *p, unsigned char byte)
 {
     return p->row_bytes ? (float)(byte % 4) : 0;
@@ -55,7 +57,8 @@ static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
 static float after(const struct product *p, float sum, float old, size_t col)
 {
     const struct shunt_epilogue *e = &p->epilogue;
-    float t = e->alpha * sum; /* may be -0, which + 0 would change */
+    /* may be -0, which would change if 0 were added */
+    float t = e->alpha * sum;
 
     if (e->beta != 0)
         t += e->beta * old;
@@ -106,8 +109,7 @@ static struct product *make_product(const struct group *g,
     return p;
 }
 
-/* Make the output, with its content before the call and the expected
- * content. */
+/* Makes the output: its content before the call, and the expected content. */
 static struct buffer *make_out(struct world *w, struct op *op,
                                const struct group *g, const struct draws *d,
                                const struct product *p)

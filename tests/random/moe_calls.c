@@ -129,7 +129,7 @@ int make_exchange(struct world *w, struct group *g, uint64_t seed)
 
 /* --- plans --- */
 
-/* Every value is one that the payload can hold, and none is zero. */
+/* Returns a value that the payload type can hold, and that is not zero. */
 static float value_of(const struct exchange *x, uint64_t seed, int rank,
                       size_t i)
 {
@@ -146,7 +146,8 @@ static float value_of(const struct exchange *x, uint64_t seed, int rank,
 static float weight_of(const struct exchange *x, struct chance *c)
 {
     if (x->integers)
-        return (float)(1 + below(c, 3)); /* with many ties */
+        /* only three values, so that many are equal */
+        return (float)(1 + below(c, 3));
     return 0.05f + (float)below(c, 1000) / 1000;
 }
 
@@ -179,7 +180,8 @@ static void draw_routing(struct plan *p, struct chance *c)
     }
 }
 
-/* Nodes other than our own that have assignments of a token, and those. */
+/* For a token, adds to *nodes the number of other nodes that it goes to, and to
+ * *assignments the number of its assignments there. */
 static void far_of(const struct plan *p, size_t token, size_t *nodes,
                    size_t *assignments)
 {
@@ -233,7 +235,7 @@ static int rows_right(struct world *w, const struct plan *p,
     size_t kept = 0, asked = 0;
 
     if (in.waves > 1 && m->config->share)
-        return 0; /* each wave shares out its own rows */
+        return 0; /* each wave divides its own rows among the copies */
     CHECK_RUN(home_right(w, p, &in));
     CHECK(in.total == m->total[me], "%zu rows, not %zu", in.total,
           m->total[me]);
@@ -278,8 +280,8 @@ void plan_forget(struct plan *p)
     *p = (struct plan){0};
 }
 
-/* Draw a capacity for this plan, and a limit of rows at once, which is at least
- * as large as the header requires. */
+/* Draws a capacity for this plan, and a limit of rows at once. The limit is at
+ * least as large as moe_waves.h requires. */
 static void draw_options(struct plan *p, struct chance *c,
                          struct shunt_moe_plan_options *o)
 {
@@ -303,8 +305,8 @@ static void draw_options(struct plan *p, struct chance *c,
     o->in_order = !f->pad_to_capacity && !f->share && hash(p->seed, 9, 2) % 2;
 }
 
-/* Use one wave of the plan instead of the plan from now on, with the wave's
- * rows of each rank. */
+/* From now on uses one wave of the plan in its place, with the wave's rows of
+ * each rank. */
 static int take_wave(struct world *w, struct plan *p, size_t max_rows)
 {
     struct group *g = p->exchange->group;
@@ -343,7 +345,8 @@ static int take_wave(struct world *w, struct plan *p, size_t max_rows)
     model_finish(&p->model);
     for (int r = 0; r < g->size; r++)
         p->tokens[r] = (size_t)all[2 * r + 1];
-    p->config.capacity_factor = 0; /* rows that exceed it are dropped already */
+    /* rows above the capacity have already been dropped */
+    p->config.capacity_factor = 0;
     model_init(&p->model, &p->config, g->size, g->node, p->tokens,
                (const int32_t **)p->idx, (const float **)p->weight);
     return rows_right(w, p, p->plan);
@@ -387,8 +390,8 @@ static void store(const struct plan *p, void *at, size_t i, float v)
     put_number(at, i, p->exchange->config.dtype, (double)v, 0);
 }
 
-/* One of the plan's own buffers, of whatever name, that nothing has used since
- * the last drain; -1: none. */
+/* Returns one of the plan's own buffers, by any name, that no call has used
+ * since the last drain; -1 if there is none. */
 static int free_buffer(struct world *w, const struct plan *p)
 {
     int names[4], n = 0;
@@ -399,8 +402,8 @@ static int free_buffer(struct world *w, const struct plan *p)
     return n ? names[below(&w->local, n)] : -1;
 }
 
-/* Returns a row buffer for the argument `which`: the plan's own, a window or
- * malloc memory. Each of them may be used by one request at a time. */
+/* Returns a buffer of rows for the argument `which`: the plan's own, in a
+ * window, or from malloc(). Only one request at a time may use each of them. */
 static struct buffer *take_rows(struct world *w, struct op *op, struct plan *p,
                                 enum shunt_moe_buffer which, size_t more)
 {
@@ -427,7 +430,8 @@ static struct buffer *take_rows(struct world *w, struct op *op, struct plan *p,
     return take(w, op, bytes + more * row, element(p), g);
 }
 
-/* (tokens, hidden) of this rank's: value i of `seed`. */
+/* Returns a buffer (tokens, hidden) for this rank's tokens. With `fill`,
+ * element i is value i of `seed`. */
 static struct buffer *take_tokens(struct world *w, struct op *op,
                                   struct plan *p, uint64_t seed, bool fill)
 {
@@ -440,7 +444,8 @@ static struct buffer *take_tokens(struct world *w, struct op *op,
     return b;
 }
 
-/* Rows of this rank's: value of (rank, element); NaN where nobody may look. */
+/* Fills a buffer with this rank's rows. The value depends on the rank and the
+ * element. Rows that no call may read are NaN. */
 static void fill_rows(struct plan *p, struct buffer *b, uint64_t seed)
 {
     const int me = p->exchange->group->rank;
@@ -456,7 +461,7 @@ static void fill_rows(struct plan *p, struct buffer *b, uint64_t seed)
 
 /* --- calls in parts --- */
 
-/* Arguments of one of the calls. */
+/* The arguments of one of the four calls. */
 struct arguments {
     void *tokens, *rows, *out, *bias;
     float *dweight;
@@ -484,8 +489,8 @@ static enum shunt_status start_part(struct plan *p, int kind, int part,
     }
 }
 
-/* Call all parts, in an order that the event decides. All are in progress
- * together unless the event blocks. */
+/* Calls all parts in an order that the event decides. All are in progress at
+ * once, unless the event is blocking. */
 static enum shunt_status call_parts(struct plan *p, struct op *op,
                                     const struct event *e,
                                     const struct arguments *a)
@@ -550,7 +555,7 @@ static int do_dispatch(struct world *w, struct plan *p, const struct event *e)
                           : shunt_moe_dispatch(p->plan, x->at, rows->at, room));
 }
 
-/* One term of the sum over a token's assignments. */
+/* The arguments of a function that returns one term of a token's sum. */
 struct adding {
     const struct plan *plan;
     uint64_t seed;
@@ -629,7 +634,8 @@ static int do_combine(struct world *w, struct plan *p, const struct event *e)
                                               bias ? bias->at : NULL, y->at));
 }
 
-/* <dy, out> of each assignment. Exact for integers, whatever the order. */
+/* The expected <dy, out> of each assignment. With integers it is exact in any
+ * order of the sum. */
 static void expect_gradients(struct plan *p, struct op *op, struct buffer *b,
                              uint64_t seed, uint64_t out_seed)
 {

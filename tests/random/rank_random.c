@@ -45,14 +45,15 @@
 #include "tests/harness/failing_memory.h"
 #include "tests/random/world.h"
 
-/* The thread sanitizer has an allocator of its own. */
+/* With the thread sanitizer allocations cannot fail, because it has its own
+ * allocator. */
 #if !defined(FAILING_MEMORY)
 #define failing_memory_nth_of_library(n) ((void)(n))
 #define failing_memory_failed_of_all() false
 #endif
 
-static int closed;       /* descriptors of 0 to 2 */
-static int closed_after; /* those to close after init */
+static int closed;       /* those of descriptors 0 to 2 that are closed */
+static int closed_after; /* those that are to be closed after init */
 
 /* --- programs --- */
 
@@ -78,9 +79,9 @@ static int carry_out(struct world *w, const struct event *e)
     return closed_stdio_print(closed, w->doing);
 }
 
-/* A handful of calls. Started ones of different communicators may change places
- * on a rank, those of one communicator keep their order; a blocking call stays
- * where it is on every rank. */
+/* Makes some calls. A rank may exchange two started calls of different
+ * communicators. Calls of one communicator keep their order, and a blocking
+ * call keeps its place on every rank. */
 static int carry_out_all(struct world *w, const struct event *events, int n)
 {
     bool done[MAX_PENDING] = {false};
@@ -117,14 +118,15 @@ static int carry_out_all(struct world *w, const struct event *events, int n)
     return 0;
 }
 
-/* The used plan slots, which are the same on every rank of a group. A rank that
- * is in no group of this number makes the same draws and does nothing. */
+/* The plan slots in use, which are the same on every rank of a group. A rank
+ * that is not in the group of this number makes the same draws, and does
+ * nothing. */
 struct sketch {
     int exchanges[MAX_GROUPS];
     bool plan[MAX_GROUPS][MAX_EXCHANGES][MAX_PLANS];
 };
 
-/* Make a plan, or destroy one that no call can be using; and sometimes change
+/* Makes a plan, or destroys one that no call can be using. Sometimes changes
  * the placement. */
 static int change_plans(struct world *w, struct sketch *s, struct chance *c,
                         bool drained)
@@ -147,8 +149,7 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c,
         if (group->comm)
             CHECK_RUN(make_plan(w, exchange, &exchange->plans[p], seed));
     }
-    /* Existing plans keep their placement, with which their models were
-     * made. */
+    /* Existing plans keep the placement with which their models were made. */
     if (placement && group->comm) {
         struct chance own = {seed};
 
@@ -206,7 +207,7 @@ static int run_program(struct world *w, struct sketch *s, struct chance *c)
         while (batches-- > 0) {
             n = some_events(w, s, c, events);
             CHECK_RUN(carry_out_all(w, events, n));
-            if (one_in(c, 3)) /* while these are in progress */
+            if (one_in(c, 3)) /* while these calls are in progress */
                 CHECK_RUN(change_plans(w, s, c, false));
         }
         CHECK_RUN(drain(w));
@@ -331,7 +332,7 @@ static int configuration(struct world *w)
     return end_children(w);
 }
 
-/* --- which way it went --- */
+/* --- transports that were used --- */
 
 static const char *option(const struct rank *self, const char *name)
 {
@@ -343,8 +344,8 @@ static const char *option(const struct rank *self, const char *name)
     return NULL;
 }
 
-/* Check that ranks are reached by the transports that the caller named, and
- * that bytes were sent to other nodes if there are any. */
+/* Checks that ranks are reached by the transports that the caller named. If
+ * there are other nodes, bytes must have been sent to them. */
 static int path_right(const struct rank *self)
 {
     struct shunt_comm *comm = self->comm;
@@ -365,8 +366,8 @@ static int path_right(const struct rank *self)
     return 0;
 }
 
-/* Print, for paths that `programs` checks, the bytes or the operations of all
- * ranks that used them. */
+/* Prints the bytes or operations of all ranks, for each path that `programs`
+ * checks. */
 static int say_bytes(struct world *w)
 {
     struct shunt_comm *comm = w->self->comm;
@@ -387,17 +388,17 @@ static int say_bytes(struct world *w)
     return 0;
 }
 
-/* Close the descriptors. In a process of several ranks one rank does it for
- * all. */
+/* Closes the descriptors. In a process of several ranks one rank closes them
+ * for all. */
 static void close_after(void)
 {
     closed_stdio_close(closed_after);
     closed |= closed_after;
 }
 
-/* After a failure, end all operations in progress: calls on a communicator may
- * use windows of another one, which are unmapped with the world's
- * communicator. */
+/* Ends all operations in progress after a failure. Calls on a communicator may
+ * use windows of another one, which are unmapped with the communicator of all
+ * ranks. */
 static void abandon(struct world *w)
 {
     for (int i = 0; i < w->ngroups; i++)
@@ -477,7 +478,7 @@ static const struct rank_case cases[] = {
     {.name = NULL},
 };
 
-/* The number behind `name` in an argument; 0: there is none. */
+/* The number behind `name` in an argument; 0 if there is no such argument. */
 static int set_of(int argc, char **argv, const char *name)
 {
     const size_t n = strlen(name);
@@ -497,7 +498,7 @@ int main(int argc, char **argv)
         return 1;
     closed_stdio_close(before);
     closed = before;
-    /* Parts of a product are sent by themselves, however fast links are. */
+    /* The parts of a product are sent separately, even if links are fast. */
     setenv("SHUNT_FUSED", "always", 0);
     return rank_main(argc, argv, cases);
 }

@@ -28,7 +28,8 @@ static int ascending(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* All ranks that hold `expert`, ascending. Returns how many. */
+/* Stores all ranks that have `expert`, in ascending order. Returns their
+ * number. */
 static int copies_of(const struct model *m, int expert, int *ranks)
 {
     int n = 0;
@@ -41,8 +42,9 @@ static int copies_of(const struct model *m, int expert, int *ranks)
     return n;
 }
 
-/* "a source uses the copy on itself, else one on its node, else any; of n it
- * takes number (its rank modulo n)" */
+/* The rank whose copy a source uses. moe.h: "each source rank uses one copy:
+ * its own, else one on its node, else any. If n copies are equally good, it
+ * uses number (its rank modulo n)" */
 static int copy_for(const struct model *m, int expert, int source)
 {
     int all[64], near[64], n = copies_of(m, expert, all), n_near = 0;
@@ -66,8 +68,9 @@ static size_t capacity_of(const struct model *m, int source)
                         m->config->topk / m->config->experts);
 }
 
-/* "the smallest that drops nothing on any rank ... if it is less than 0, that or
- * the source's cap, whichever is less" */
+/* The rows to which an expert's rows are padded. moe.h: "the smallest that
+ * drops nothing on any rank ... If it is less than 0: that or the source's cap,
+ * whichever is less" */
 static size_t padded_of(const struct model *m, int source)
 {
     size_t least = 0, own = capacity_of(m, source);
@@ -130,7 +133,7 @@ static void decide_kept(struct model *m, int source)
     }
 }
 
-/* The share of the copy on `rank`, or -1: there is none. */
+/* The share of the copy on `rank`; -1 if there is none. */
 static int64_t share_on(const struct model *m, int expert, int rank)
 {
     if (home_of(m, expert) == rank)
@@ -142,8 +145,8 @@ static int64_t share_on(const struct model *m, int expert, int rank)
     return -1;
 }
 
-/* Returns the boundary between leaves that is nearest to part / of of all rows;
- * of two such boundaries the later. */
+/* Returns the boundary between leaves that is nearest to the fraction part / of
+ * of all rows. If two are equally near, returns the later one. */
 static int64_t cut_at(int64_t all, int64_t part, int64_t of, int64_t leaf)
 {
     int64_t row = 0;
@@ -156,9 +159,9 @@ static int64_t cut_at(int64_t all, int64_t part, int64_t of, int64_t leaf)
     return row < all ? row : all;
 }
 
-/* "All rows of an expert have one order, by source rank, and then as the source
- * has them ... Each copy takes a range of leaves, the copy on the lowest rank the
- * first." */
+/* Divides the rows of an expert among its copies. moe.h orders all rows "by
+ * source rank, then by token, then by top-k slot", and says: "Each copy takes a
+ * range of leaves, the copy on the lowest rank the first one." */
 static void share_rows(struct model *m, int expert)
 {
     const int64_t leaf =
@@ -205,7 +208,7 @@ static void push_row(struct model *m, int rank, int source, size_t token,
     m->row[rank][n] = (struct model_row){source, token, slot};
 }
 
-/* Lay out the rows that `source` has for `expert` on `rank`, and their
+/* Lays out the rows that `source` sends to `expert` on `rank`, and their
  * padding. */
 static void lay_source(struct model *m, int rank, int expert, int source)
 {
@@ -221,7 +224,8 @@ static void lay_source(struct model *m, int rank, int expert, int source)
         push_row(m, rank, source, a / k, (int)(a % k));
         laid++;
     }
-    /* "on the copy that the source uses, and no row on others" */
+    /* moe.h: "the copy that the source uses takes these rows, and other copies
+     * take none" */
     if (m->config->pad_to_capacity && copy_for(m, expert, source) == rank)
         for (const size_t all_of = padded_of(m, source); laid < all_of; laid++)
             push_row(m, rank, -1, 0, 0);
@@ -318,8 +322,8 @@ float model_round(enum shunt_dtype dtype, float value)
     return value;
 }
 
-/* Round to the nearest e4m3 (4 bits of exponent, bias 7; 3 of mantissa; largest
- * 448), ties to even. */
+/* Rounds to the nearest e4m3 number, ties to even. The format has 4 bits of
+ * exponent with bias 7, and 3 bits of mantissa. The largest number is 448. */
 static float round_e4m3(float v)
 {
     float size = fabsf(v), step;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The right results of dispatch and combine, written from include/shunt/moe.h
- * alone: plain loops over the routing of all ranks. It shares no code with the
- * library, nor with tests/moe/reference.c. So a misreading of the header by one
- * of the three is found.
+ * The right results of dispatch and combine, written only from
+ * include/shunt/moe.h, in plain loops over the routing of all ranks. It shares
+ * no code with the library or with tests/moe/reference.c. So if one of the
+ * three misreads the header, it is found.
  */
 
 #ifndef SHUNT_TEST_ROUTING_MODEL_H
@@ -50,7 +50,8 @@ struct model {
     size_t **offset;
 };
 
-/* `config` and the routing are borrowed; all else is owned. */
+/* The caller keeps `config` and the routing, which must stay valid. The model
+ * owns all its other memory. */
 void model_init(struct model *model, const struct shunt_moe_config *config,
                 int nranks, const int *node, const size_t *tokens,
                 const int32_t **idx, const float **weight);
@@ -59,8 +60,9 @@ void model_finish(struct model *model);
 float model_weight(const struct model *model, int source, size_t token,
                    int slot);
 
-/* A row as it arrives: rounded to the type in which it is sent. `x` (hidden)
- * has values that the payload type can hold. `out` may be `x`. */
+/* The row that arrives for `x` (hidden): rounded to the type in which it is
+ * sent. The values of `x` must be ones that the payload type can hold. `out`
+ * may be `x`. */
 void model_wire(const struct model *model, const float *x, float *out);
 
 /* Rounds to the payload type. */
@@ -68,8 +70,8 @@ float model_round(enum shunt_dtype dtype, float value);
 
 /*
  * One element of the sum over a token's kept assignments, in the tree that the
- * header defines. term(arg, slot) is the value of assignment `slot`, already
- * weighted if it is to be. start: the bias; NULL: none.
+ * header defines. term(arg, slot) is the value of assignment `slot`, weighted
+ * if the sum is. start: the bias, or NULL.
  */
 float model_sum(const struct model *model, int source, size_t token,
                 const float *start, float (*term)(const void *arg, int slot),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of experts in a random program: weights that are sent from homes to
- * copies, and gradients that are sent back. Numbers are small integers, so that
- * a sum has the same bits in any order.
+ * The state of experts in a random program: weights that homes send to copies,
+ * and gradients that copies send back. Numbers are small integers, so that a
+ * sum has the same bits in any order.
  */
 
 #include <string.h>

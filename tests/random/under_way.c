@@ -14,8 +14,9 @@
 
 #include "tests/random/world.h"
 
-/* The nearest number of 10 bits of fraction, ties to even, and exponents of -14 to
- * 15. (clang 14 has no _Float16 for x86.) */
+/* The bits of the nearest f16 number, ties to even. The format has 10 bits of
+ * fraction, and exponents from -14 to 15. (clang 14 has no _Float16 for
+ * x86.) */
 static uint16_t half_bits(float f)
 {
     const int sign = signbit(f) ? 0x8000 : 0;
@@ -74,7 +75,8 @@ void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
 
 /* --- buffers --- */
 
-/* Now and then, whole or in part, with the communicator that will use it. */
+/* Sometimes registers all or half of a buffer with the communicator that will
+ * use it. */
 static void register_some(struct world *w, struct shunt_comm *comm,
                           struct buffer *b, size_t room)
 {
@@ -198,7 +200,7 @@ static void op_free(struct world *w, struct op *op)
 
 /* --- starting and ending --- */
 
-/* After the call of one part has failed, end the other parts, which may be in
+/* Ends the other parts after the call of one part has failed. They may be in
  * progress. */
 static void end_parts(struct op *op)
 {
@@ -233,18 +235,19 @@ static void count_end(void *told)
     atomic_fetch_add((atomic_int *)told, 1);
 }
 
-/* Request a notification of the end of the operation. */
+/* Requests a notification of the end of the operation. */
 static int ask_for_notice(struct op *op)
 {
     enum shunt_status st = shunt_notify(op->request, count_end, &op->told);
 
     op->notified = !st;
     CHECK(!st || st == SHUNT_ERR_UNSUPPORTED, "notify: %s",
-          rank_why(op->group->comm, st)); /* a fused product */
+          /* a fused product cannot be notified */
+          rank_why(op->group->comm, st));
     return 0;
 }
 
-/* Wait for all notifications without calling the library. */
+/* Waits for all notifications without calling the library. */
 static int await_notices(struct world *w)
 {
     const time_t until = 30 + time(NULL);

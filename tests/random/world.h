@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A random program under way on one rank: its communicators, exchanges and
- * plans, and the calls that are started and not yet waited for, with their
- * right results. The parts by file: under_way.c, collective_calls.c,
- * fused_calls.c, moe_calls.c, state_calls.c. rank_random.c puts them together.
+ * A random program on one rank: its communicators, exchanges and plans. It also
+ * has the calls that are started but not yet waited for, with their right
+ * results. The functions are in under_way.c, collective_calls.c, fused_calls.c,
+ * moe_calls.c and state_calls.c. rank_random.c runs the program.
  */
 
 #ifndef SHUNT_TEST_WORLD_H
@@ -27,14 +27,15 @@ enum {
     MAX_GROUPS = 3,
     MAX_EXCHANGES = 2,
     MAX_PLANS = 3,
-    MAX_PENDING = 12, /* started and not yet waited for, on all communicators */
-    MAX_PARTS = 5,    /* parts of a plan */
+    /* calls that are started but not yet waited for, on all communicators */
+    MAX_PENDING = 12,
+    MAX_PARTS = 5, /* parts of a plan */
     GUARD = 64,
     ARENA = 8 << 20,  /* bytes of each communicator's window */
     MAX_CHILDREN = 3, /* children of fork() that have not been waited for */
 };
 
-/* Calls besides the collectives. */
+/* Kinds of calls besides the collectives. */
 enum {
     DISPATCH = COLLECTIVES,
     COMBINE,
@@ -42,54 +43,57 @@ enum {
     DISPATCH_BACKWARD,
     GEMM_REDUCE_SCATTER,
     ALLGATHER_GEMM,
-    REFRESH, /* of an exchange, with its placement when it is called */
+    /* refresh of an exchange, with the placement at the time of the call */
+    REFRESH,
     REPLICAS_REDUCE,
 };
 
 struct buffer {
     unsigned char *at;
     size_t bytes;
-    unsigned char *base;           /* NULL: without guards */
+    unsigned char *base;           /* where the guards begin; NULL: no guards */
     bool owned;                    /* from malloc() */
     struct shunt_comm *registered; /* communicator that it is registered with,
                                       or NULL */
-    unsigned char *want;           /* its right content at the end */
-    size_t want_bytes;             /* bytes of that; the rest is unspecified */
+    unsigned char *want;           /* right content at the end of the call */
+    /* bytes of `want`; the others are unspecified */
+    size_t want_bytes;
 };
 
 struct op {
     char label[160];
     struct shunt_request *request;
-    /* Requests of the other parts, started before it, which must be waited for
-     * as well. */
+    /* Requests of the parts that were started before this one. They must be
+     * waited for as well. */
     struct shunt_request *more[MAX_PARTS];
     int nmore;
-    uint64_t stretch; /* number of the stretch in which it was started */
-    bool notified;    /* this rank asked to be notified of its end */
-    atomic_int told;  /* how often it was notified so far */
+    uint64_t stretch; /* stretch in which the call was started */
+    bool notified;    /* this rank requested a notification */
+    atomic_int told;  /* number of notifications so far */
     struct group *group;
-    int plan; /* index of the plan whose buffers it uses; -1: none */
+    int plan; /* index of the plan whose buffers the call uses; -1: none */
     struct buffer buffers[4];
     int nbuffers;
     void *owned; /* from malloc(), or NULL */
-    /* dweight of real numbers, in which the order of the sum is not
-     * specified. */
+    /* Pointers to dweight of real numbers, whose bits depend on an order that
+     * is not specified. */
     const float *near_got;
     float *near_want, *near_size;
     size_t near_count;
 };
 
 struct plan {
-    /* `plan` is its only wave, or one of several */
+    /* `plan` is the only wave of `whole`, or one of several */
     struct shunt_moe_plan *whole;
     struct shunt_moe_plan *plan;
-    /* the exchange's, with the capacity of the plan */
+    /* configuration of the exchange, with the capacity of the plan */
     struct shunt_moe_config config;
     struct exchange *exchange;
     uint64_t seed;
     int parts;
-    /* By name, since the last drain: did a call use the plan's own buffer, or
-     * malloc() memory as its argument? */
+    /* For each buffer name, since the last drain. used: a call has used the
+     * plan's own buffer; staged: a call has had malloc() memory as this
+     * argument. */
     bool used[4], staged[4];
     struct model model;
     size_t *tokens;
@@ -109,7 +113,7 @@ struct exchange {
 };
 
 struct group {
-    struct shunt_comm *comm; /* NULL: this rank is not in it */
+    struct shunt_comm *comm; /* NULL: this rank is not in the group */
     int rank, size, nodes;
     int node[MAX_RANKS];
     bool mapped; /* every pair of ranks is mapped */
@@ -122,7 +126,7 @@ struct group {
 
 struct child {
     pid_t pid;
-    bool stays; /* it stays until it is killed */
+    bool stays; /* the child lives until it is killed */
 };
 
 struct world {
@@ -133,27 +137,29 @@ struct world {
     int ngroups, most_groups;
     struct op *pending[MAX_PENDING];
     int npending;
-    /* Number of the current stretch of started calls. Within it each rank
+    /* Number of the current stretch of started calls. In a stretch each rank
      * decides by itself in which order it starts calls of different
-     * communicators. Waiting for a call of the same stretch would be illegal:
-     * another rank may wait for another call before it starts this one. */
+     * communicators. A rank must not wait for a call of the same stretch,
+     * because another rank may wait for another call before it starts that
+     * one. */
     uint64_t stretch;
     char doing[200];
     bool no_windows;     /* take_any() uses no windows */
     uint64_t operations; /* calls in all configurations */
-    uint64_t told;       /* calls of whose end this rank was notified */
+    uint64_t told;       /* notifications that this rank has received */
     /* Over all communicators of this rank: bytes that the copy engine copied,
      * and bytes that zero copy sent from registered memory and from windows. */
     uint64_t engine_bytes, registered_bytes;
-    /* Rows that returned separately though another row of the same token and
-     * node did; waves in which copies share rows. */
+    /* pieces: rows that returned separately although another row of the same
+     * token and node returned, too. shared_waves: waves in which copies share
+     * rows. */
     uint64_t pieces, shared_waves;
-    /* allocations of the library fail, and so may calls */
+    /* allocations of the library fail, so calls may fail, too */
     bool failing;
     bool forks; /* this rank has children */
     struct child children[MAX_CHILDREN];
     int nchildren;
-    uint64_t forked; /* children so far */
+    uint64_t forked; /* number of children so far */
 };
 
 /* One event of a program; the same on every rank. */
@@ -168,27 +174,31 @@ struct event {
 /* malloc() that cannot fail. */
 void *need(size_t bytes);
 
-/* A call that is about to be made; the text describes it. */
+/* Makes the record of a call that is about to be made. The text describes the
+ * call. */
 struct op *new_op(struct world *w, struct group *g, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A buffer of `op` with guards around it. It is in a window of `g`, or from
- * malloc() if g is NULL. `align` must be a power of two. */
+/* Makes a buffer of `op` with guards around it. It is in a window of `g`, or
+ * from malloc() if g is NULL. `align` must be a power of two. */
 struct buffer *take(struct world *w, struct op *op, size_t bytes, size_t align,
                     struct group *g);
-/* A buffer from malloc(), in a window of the communicator, or in a window of
- * another one. The latter is plain memory to this communicator. */
+/* Makes a buffer from malloc(), in a window of the communicator, or in a window
+ * of another communicator. The last one is plain memory to this
+ * communicator. */
 struct buffer *take_any(struct world *w, struct op *op, size_t bytes,
                         size_t align);
-/* The buffer is an input: it must be unchanged at the end. */
+/* Requires that the buffer, an input, is unchanged at the end. */
 void keeps(struct buffer *b);
-/* The first `bytes` of the buffer must have the content that the caller writes
- * to the returned memory. */
+/* Requires that the first `bytes` of the buffer have the content that the
+ * caller writes to the returned memory. */
 void *expects(struct buffer *b, size_t bytes);
 
-/* The call was made and returned `st`. Checks the result if it has ended. */
+/* Called after the call was made and returned `st`. Checks the result if the
+ * call has ended. */
 int begun(struct world *w, struct op *op, enum shunt_status st);
-/* A random action of this rank: nothing, a short wait, a test, or a wait. */
+/* Makes a random action of this rank: nothing, a short wait, a test, or a
+ * wait. */
 int whim(struct world *w);
 /* Waits for all calls in progress, in an order of this rank's own. */
 int drain(struct world *w);
@@ -211,8 +221,8 @@ int do_collective(struct world *w, struct group *g, const struct event *e);
 
 /* --- fused_calls.c --- */
 
-/* The call waits for all ranks even if it is only started, so it is a blocking
- * event. */
+/* Even if it is only started, the call waits for all ranks. So it counts as a
+ * blocking event. */
 int do_fused(struct world *w, struct group *g, const struct event *e);
 
 /* --- moe_calls.c --- */
