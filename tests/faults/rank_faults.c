@@ -28,7 +28,7 @@
 
 #include "tests/harness/rank_main.h"
 
-/* Exchanges before "in the loop". */
+/* Number of exchanges before "in the loop". */
 #define WARM_UP 6
 
 static void *memory(size_t bytes)
@@ -40,7 +40,7 @@ static void *memory(size_t bytes)
     return p;
 }
 
-/* Anything, the same on every rank. */
+/* Returns a hash that is the same on every rank. */
 static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t h = a * 0x9e3779b1u ^ b * 0x85ebca77u ^ c * 0xc2b2ae3du;
@@ -76,7 +76,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct shunt_comm *comm;
-    _Atomic bool wanted; /* that the caller stays away */
+    _Atomic bool wanted; /* true if the caller shall stop calling the library */
     bool away, done;
 } aborter = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -90,7 +90,8 @@ static sigset_t abort_signals(void)
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     sigaddset(&set, SIGUSR2);
-    sigaddset(&set, SIGTERM); /* it is not needed any more */
+    /* SIGTERM ends the second thread when no abort is needed any more */
+    sigaddset(&set, SIGTERM);
     return set;
 }
 
@@ -112,7 +113,7 @@ static void *await_signal(void *unused)
     return NULL;
 }
 
-/* The caller's side: false if it is to call no more. */
+/* Called by the first thread. Returns false if it shall make no more calls. */
 static bool go_on(void)
 {
     return !atomic_load_explicit(&aborter.wanted, memory_order_relaxed);
@@ -132,7 +133,7 @@ static int stay_away(void)
 
 /* --- the loop --------------------------------------------------------------------- */
 
-/* `one` exchange of `state` after the other, until one fails. */
+/* Calls `one`, an exchange of `state`, until it fails. */
 static int loop(const struct rank *self, void *state,
                 int (*one)(void *state, uint32_t round,
                            enum shunt_status *status))
@@ -151,7 +152,7 @@ static int loop(const struct rank *self, void *state,
     if (!failed)
         failed = status ? tell_end(self, status) : stay_away();
     if (!aborter.done) {
-        /* The aborting thread may be about to wait for this rank. */
+        /* The second thread may be about to wait for this rank. */
         pthread_mutex_lock(&aborter.lock);
         aborter.away = true;
         pthread_cond_signal(&aborter.changed);
@@ -164,7 +165,8 @@ static int loop(const struct rank *self, void *state,
 
 /* --- alltoallv ---------------------------------------------------------------- */
 
-/* Bytes from a to b: notes, streams, nothing, now and then something large. */
+/* The number of bytes from a to b: for notes, for streams, none, and sometimes
+ * many. */
 static size_t block(uint32_t round, int a, int b)
 {
     uint32_t h = mixed(round, (uint32_t)a, (uint32_t)b);
@@ -209,7 +211,7 @@ static void lay_out(const struct rank *self, uint32_t round, bool out,
     }
 }
 
-/* First and last byte of every block. */
+/* The first and last byte of the block from a to b. */
 static unsigned char mark(uint32_t round, int a, int b)
 {
     return (unsigned char)mixed(round + 1, (uint32_t)b, (uint32_t)a);
@@ -382,8 +384,8 @@ static enum shunt_status make_plan(struct layer *layer, uint32_t round)
                                  TOKENS, &layer->plan);
 }
 
-/* Experts return their rows unchanged, so a token must return unchanged,
- * too. */
+/* Experts return their rows unchanged, so combine must return the tokens
+ * unchanged. */
 static enum shunt_status forward(struct layer *layer)
 {
     void *rows = shunt_moe_buffer(layer->plan, SHUNT_MOE_ROWS);
@@ -409,7 +411,7 @@ static int check_home(const struct layer *layer)
     return 0;
 }
 
-/* A new plan each time, with a dispatch and its combine. */
+/* Makes a new plan, a dispatch and its combine. */
 static int one_dispatch(void *state, uint32_t round, enum shunt_status *status)
 {
     struct layer *layer = state;
@@ -422,7 +424,7 @@ static int one_dispatch(void *state, uint32_t round, enum shunt_status *status)
     return *status ? 0 : check_home(layer);
 }
 
-/* One plan, and combines of it. */
+/* Makes a combine of the same plan each time. */
 static int one_combine(void *state, uint32_t round, enum shunt_status *status)
 {
     struct layer *layer = state;
@@ -476,9 +478,9 @@ int main(int argc, char **argv)
     sigset_t set = abort_signals();
     int status;
 
-    /* before any other thread is created */
+    /* block the signals before any other thread is created */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     status = rank_main(argc, argv, cases);
-    rank_say("left %d", status); /* it did not crash before */
+    rank_say("left %d", status); /* the rank has not crashed */
     return status;
 }

@@ -28,9 +28,10 @@
 #include "tests/harness/rank_main.h"
 
 enum { RANKS_MAX = 64, SHRINKS = 3 };
-enum { BLOCK = 600 << 10 }; /* bytes; several pieces between hosts */
+enum { BLOCK = 600 << 10 }; /* bytes; sent in several pieces between hosts */
 
-/* Work of a world besides counting its ranks. */
+/* The calls that the ranks of a world make, besides those that count the
+ * ranks. */
 enum work { CALLS, GROUPS, BLOCKS, PLANS };
 
 /* Sizes of an exchange of tokens: two experts a rank. */
@@ -40,8 +41,9 @@ struct world {
     struct shunt_comm *comm;
     int number;
     int size;
-    int32_t first[RANKS_MAX]; /* (size) the numbers that ranks had at first */
-    struct shunt_moe *moe;    /* in PLANS */
+    /* (size): the numbers of the ranks in the first communicator */
+    int32_t first[RANKS_MAX];
+    struct shunt_moe *moe; /* used by PLANS */
 };
 
 static volatile sig_atomic_t to_end, to_tell;
@@ -69,7 +71,7 @@ static const char *names(const struct world *w)
     return text;
 }
 
-/* Print an error. Rank numbers in its text are those of w->comm. */
+/* Prints an error. The rank numbers in its text are those of w->comm. */
 static void tell(const char *what, enum shunt_status status,
                  const struct world *w)
 {
@@ -79,8 +81,8 @@ static void tell(const char *what, enum shunt_status status,
     rank_say("%s %d, lost%s: %s", what, (int)status, names(w), text);
 }
 
-/* Find out which ranks are in the world by a call. It is the first one to
- * notice a rank that was lost right after the communicator was created. */
+/* Makes a call to find out which ranks are in the world. If a rank was lost
+ * right after the communicator was created, this call fails first. */
 static enum shunt_status look_round(struct world *w, int32_t me)
 {
     char text[RANKS_MAX * 4] = "";
@@ -96,7 +98,7 @@ static enum shunt_status look_round(struct world *w, int32_t me)
     return st;
 }
 
-/* A group of some ranks, a call in it, and its end. */
+/* Makes a group of some ranks, makes a call in it, and ends it. */
 static enum shunt_status one_group(const struct world *w, int round)
 {
     const int rank = shunt_comm_rank(w->comm);
@@ -112,7 +114,8 @@ static enum shunt_status one_group(const struct world *w, int round)
     if (!st && sum != shunt_comm_size(group))
         abort();
     shunt_comm_destroy(group);
-    return SHUNT_OK; /* a loss in it shows in the next call of the world */
+    /* the next call of the world reports a loss in the group */
+    return SHUNT_OK;
 }
 
 static unsigned char block_byte(int from, int to, int round)
@@ -120,9 +123,10 @@ static unsigned char block_byte(int from, int to, int round)
     return (unsigned char)(1 + from * 31 + to * 7 + round);
 }
 
-/* Exchange large blocks in memory that must not be accessed after the call has
- * returned, with or without an error, nor in the next call. A process that
- * writes there crashes, and data read there is not what was sent. */
+/* Exchanges large blocks. Their memory must not be accessed after the call has
+ * returned, with or without an error, nor in the next call. So the memory is
+ * protected: a late access crashes this process, and a late read by another
+ * process fails or returns other data. */
 static enum shunt_status exchange_blocks(const struct world *w, int round)
 {
     static void *before;
@@ -152,7 +156,8 @@ static enum shunt_status exchange_blocks(const struct world *w, int round)
     return st;
 }
 
-/* A plan in which each expert gets as many rows from every rank. */
+/* Makes a plan in which each expert gets the same number of rows from every
+ * rank. */
 static enum shunt_status one_plan(struct world *w, int round)
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
@@ -186,7 +191,7 @@ static enum shunt_status one_plan(struct world *w, int round)
     return SHUNT_OK;
 }
 
-/* Calls until one fails, or all are to end. */
+/* Makes calls until one fails, or until all ranks are to end. */
 static enum shunt_status live(struct world *w, enum work work)
 {
     enum shunt_status st = SHUNT_OK;
@@ -216,7 +221,7 @@ static enum shunt_status live(struct world *w, enum work work)
     return st;
 }
 
-/* Remove the lost ranks and keep the order of the others. */
+/* Removes the lost ranks, and keeps the order of the others. */
 static void forget_lost(struct world *w)
 {
     const int *lost;
@@ -236,7 +241,8 @@ static void forget_lost(struct world *w)
     w->size = left;
 }
 
-/* The world of the survivors in the place of `w`; false: none. */
+/* Puts the world of the survivors in the place of `w`. Returns false if there
+ * is none. */
 static bool go_on(struct world *w, int32_t me)
 {
     struct shunt_comm *made = NULL;
@@ -253,7 +259,8 @@ static bool go_on(struct world *w, int32_t me)
     rank_say("settled %d, lost%s", shunt_comm_size(made), names(w));
     forget_lost(w);
     if (w->first[shunt_comm_rank(made)] != me)
-        abort(); /* another order, or other ranks than it said */
+        /* the order or the ranks differ from those that were reported */
+        abort();
     shunt_moe_destroy(w->moe);
     w->moe = NULL;
     shunt_comm_destroy(w->comm);
@@ -326,6 +333,6 @@ int main(int argc, char **argv)
 {
     int status = rank_main(argc, argv, cases);
 
-    rank_say("left %d", status); /* it did not crash before */
+    rank_say("left %d", status); /* the rank has not crashed */
     return status;
 }
