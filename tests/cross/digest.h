@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A checksum of elements, to compare what two processors computed. All NaNs
- * count as one: which of several comes out of a sum is the processor's choice.
+ * A checksum of elements, by which the results of two processors are compared.
+ * All NaNs count as the same value, because the processor chooses which of
+ * several NaNs a sum becomes.
  */
 #ifndef TESTS_DIGEST_H
 #define TESTS_DIGEST_H
@@ -31,7 +32,8 @@ static inline int digest_is_nan(const unsigned char *at, enum shunt_dtype dtype)
     }
 }
 
-/* FNV-1a over `count` elements, from `digest` on; DIGEST_BEGIN at first. */
+/* Continues a checksum (FNV-1a) with `count` elements. The first `digest` is
+ * DIGEST_BEGIN. */
 #define DIGEST_BEGIN 0xcbf29ce484222325u
 
 static inline uint64_t digest_add(uint64_t digest, const void *data,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Collectives and an exchange over fixed inputs. Each rank prints digests of
- * what it got, which must be the same on every processor (scripts/cross-arm64
- * compares) and from run to run.
+ * Collectives and an exchange with fixed inputs. Each rank prints digests of
+ * what it received. They must be the same on every processor
+ * (scripts/cross-arm64 compares them) and in every run.
  */
 #include <shunt/shunt.h>
 
@@ -60,7 +60,7 @@ static int reductions(const struct rank *self)
 
 enum { TOKENS = 70, HIDDEN = 300, EXPERTS = 11, TOPK = 3 };
 
-/* Small multiples of a power of two: the same on every processor. */
+/* Returns a small multiple of 1/256, which is the same on every processor. */
 static float number(struct random *r)
 {
     return (float)((int)random_below(r, 2001) - 1000) / 256.0f;
@@ -116,7 +116,7 @@ static int exchange(const struct rank *self, const struct shunt_moe_config *c,
     size_t bytes = in.total * HIDDEN * shunt_dtype_size(c->dtype);
 
     CHECK_OK(self->comm, shunt_moe_dispatch(plan, x, rows, in.total));
-    memcpy(out, rows, bytes); /* the experts are identities */
+    memcpy(out, rows, bytes); /* each expert returns its input */
     CHECK_OK(self->comm, shunt_moe_combine(plan, out, NULL, y));
     CHECK_OK(self->comm, shunt_moe_combine_backward(plan, dy, out, dout,
                                                     in.total, dweight));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * As much of Criterion as the unit tests of kernels use, in one process: under
- * qemu-user Criterion itself cannot start its processes. units.c runs them.
+ * The part of Criterion that the unit tests of kernels use, in a single
+ * process. Under qemu-user Criterion itself cannot start its processes. units.c
+ * runs these tests.
  */
 #ifndef TESTS_CROSS_CRITERION_H
 #define TESTS_CROSS_CRITERION_H
@@ -31,7 +32,7 @@ void unit_add(struct unit *unit);
     }                                                                       \
     static void suite_##_##name_##_run(void)
 
-/* Says so, with the format and arguments that follow, and exits. */
+/* Prints the failure, with the format and arguments that follow, and exits. */
 void unit_fail(const char *file, int line, const char *what, const char *more,
                ...);
 
