@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt-run: exit statuses, whole lines, and that nothing stays behind. */
+/* shunt-run: its exit statuses, complete lines of output, and no process left
+ * behind. */
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -16,7 +17,7 @@
 
 TestSuite(shunt_run, .timeout = 60);
 
-/* shunt-run with these arguments (at most 20), under the harness. */
+/* Starts shunt-run with these arguments (at most 20), under the harness. */
 #define RUN(...) start((const char *[]){__VA_ARGS__, NULL})
 
 static struct harness *start(const char **args)
@@ -59,7 +60,7 @@ static int lines(const char *text)
     return n;
 }
 
-/* Processes whose command line holds `text`. */
+/* Returns the number of processes whose command line contains `text`. */
 static int processes_with(const char *text)
 {
     DIR *proc = opendir("/proc");
@@ -91,7 +92,7 @@ static int processes_with(const char *text)
     return n;
 }
 
-/* A number that no other process has in its command line. */
+/* Returns a number of seconds that no other process has in its command line. */
 static const char *unique_seconds(void)
 {
     static char text[32];
@@ -110,8 +111,8 @@ Test(shunt_run, success)
     harness_finish(h);
 }
 
-/* -np is accepted as in other launchers; the command may have such an option,
- * too. */
+/* shunt-run accepts -np, as other launchers do. The command may have an option
+ * -np, too. */
 Test(shunt_run, np)
 {
     struct harness *h = RUN("--no-prefix", "-np", "3", "echo", "-np", "7");
@@ -251,7 +252,7 @@ Test(shunt_run, status_of_the_one_that_failed)
 
 Test(shunt_run, status_of_the_first_to_fail)
 {
-    /* Rank 0 fails when it sees that rank 1 is gone. */
+    /* Rank 0 fails when it notices that rank 1 has ended. */
     char folder[] = "/tmp/shunt-run-test-XXXXXX";
     char script[512];
     char command[128];
@@ -275,8 +276,8 @@ Test(shunt_run, status_of_the_first_to_fail)
 
 Test(shunt_run, survivors_may_speak)
 {
-    /* The other ranks see the loss and report it, without being ended by a
-     * SIGTERM. */
+    /* The other ranks notice the loss and report it. No SIGTERM may end them
+     * before. */
     struct harness *h = RUN("-n", "3", "--grace", "20", "sh", "-c",
                             "if [ $RANK = 1 ]; then kill -9 $$; fi; "
                             "trap 'echo cut off; exit 1' TERM; sleep 0.3; "
@@ -330,7 +331,7 @@ Test(shunt_run, timeout)
     harness_finish(h);
 }
 
-/* Daemons that ranks leave are no reason to stay, and do not stay. */
+/* shunt-run must not wait for daemons that ranks leave, but must end them. */
 Test(shunt_run, no_orphans)
 {
     const char *seconds = unique_seconds();
@@ -391,7 +392,7 @@ Test(shunt_run, killed)
     interrupted(SIGKILL);
 }
 
-/* A rank that cleans up on the signal gets time for it. */
+/* A rank that cleans up after the signal must get the time to do so. */
 Test(shunt_run, signal_is_forwarded)
 {
     struct harness *h = RUN("-n", "2", "sh", "-c",
@@ -407,7 +408,7 @@ Test(shunt_run, signal_is_forwarded)
     harness_finish(h);
 }
 
-/* The reader has closed the pipe, as in `shunt-run ... | head`. */
+/* The reader of the output closes the pipe, as in `shunt-run ... | head`. */
 Test(shunt_run, reader_is_gone)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -418,15 +419,16 @@ Test(shunt_run, reader_is_gone)
     });
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
-    /* Whichever rank is first. */
+    /* the line of the first rank, whichever it is */
     cr_assert(!strcmp(out(h), "[0] y\n") || !strcmp(out(h), "[1] y\n"), "%s",
               out(h));
-    /* shunt-run ends as if by SIGPIPE, and without an error text. */
+    /* shunt-run must end as if by SIGPIPE, without an error text. */
     cr_assert_str_eq(err(h), "status 141\n");
     harness_finish(h);
 }
 
-/* Whoever reads late misses nothing, also of a job that failed. */
+/* A reader that reads late must get all output, even that of a job that
+ * fails. */
 Test(shunt_run, reader_is_slow)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -460,8 +462,8 @@ Test(shunt_run, command_cannot_run)
     harness_finish(h);
 }
 
-/* Only rank 0 has our stdin, a shell here, so only it can be started. That we
- * kill it then is nothing to be reported. */
+/* Only rank 0 has shunt-run's stdin, which is a shell here, so no other rank
+ * can be started. shunt-run then kills rank 0, and must not report that. */
 Test(shunt_run, rank_cannot_start)
 {
     const char *seconds = unique_seconds();
@@ -525,7 +527,8 @@ Test(shunt_run, binds_to_cores)
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &ours))
             cpus[count++] = cpu;
-    /* One core each: a plain number, the ranks' round and round. */
+    /* Each rank has one core, so a plain number is printed. The ranks use the
+     * CPUs in turn. */
     cr_assert_eq(lines(out(h)), 4, "%s", out(h));
     for (int r = 0; r < 4; r++) {
         char line[32];
@@ -536,7 +539,8 @@ Test(shunt_run, binds_to_cores)
     harness_finish(h);
 }
 
-/* Rank 0 has the terminal itself; the others still go through us. */
+/* Rank 0 has the terminal itself. The output of the other ranks goes through
+ * shunt-run. */
 Test(shunt_run, live)
 {
     char text[4096] = "";
@@ -563,7 +567,7 @@ Test(shunt_run, live)
     cr_assert_not(strstr(text, "[0]"), "%s", text);
 }
 
-/* Launchers side by side must not hand out the same ports. */
+/* Launchers that run at the same time must not choose the same ports. */
 Test(shunt_run, ports_are_reserved)
 {
     enum { JOBS = 20 };
@@ -579,7 +583,7 @@ Test(shunt_run, ports_are_reserved)
                   harness_story(jobs[i]));
         cr_assert_eq(sscanf(out(jobs[i]), "%d", &ports[i]), 1);
     }
-    /* The port after it belongs to the job too. */
+    /* The next port belongs to the job, too. */
     for (int i = 0; i < JOBS; i++)
         for (int k = 0; k < i; k++)
             cr_assert_gt(abs(ports[i] - ports[k]), 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info --topology: the nodes and rails are printed, and every class of
- * pairs is measured.
+ * shunt-info --topology prints nodes and rails, and measures every class of
+ * pairs.
  */
 
 #include <cjson/cJSON.h>
@@ -14,7 +14,8 @@
 
 TestSuite(topology, .timeout = 60);
 
-/* `node` of each rank, or NULL. */
+/* Runs shunt-info on `ranks` ranks. node: the SHUNT_NODE of each rank, or
+ * NULL. */
 static struct harness *start(int ranks, const char *node, const char *option)
 {
     char path[512], script[640];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Command lines as a user may type them, against one table with a row of each
+ * Command lines as a user may type them, parsed by one table with a row of each
  * kind.
  */
 
@@ -125,7 +125,8 @@ Test(cli, values_of_each_kind)
     cr_assert(o.nsizes == 2 && o.sizes[1] == 2);
 }
 
-/* A leading zero means nothing: numbers are decimal, or hexadecimal after 0x. */
+/* A leading zero has no meaning: numbers are decimal, or hexadecimal after
+ * 0x. */
 Test(cli, bases_of_numbers)
 {
     GOOD("--seed", "010", "--any", "-010", "-b", "010k", "--seconds", "010");
@@ -157,11 +158,11 @@ Test(cli, bad_values)
     BAD("no size such as", "-b", "18446744073709551615k");
     GOOD("-b", "4611686018427387903");
     BAD("no size such as", "-b", "4611686018427387904"); /* 2^62 */
-    BAD("no size such as", "-b", "4194304t");            /* the same */
+    BAD("no size such as", "-b", "4194304t");            /* also 2^62 */
     BAD("no size such as", "-b", "18446744073709551615");
     BAD("no number, 0 or more", "--rate", "nan");
     BAD("no number, 0 or more", "--rate", "inf");
-    BAD("no number, 0 or more", "--rate", "1e39"); /* of float */
+    BAD("no number, 0 or more", "--rate", "1e39"); /* too large for a float */
     BAD("no number from 0.5 to 10", "--seconds", "0.49");
     BAD("no number from 0.5 to 10", "--seconds", "11");
     BAD("'f64' is none of f32|bf16", "--dtype", "f64");
@@ -227,7 +228,7 @@ Test(cli, arguments_that_may_be_missing)
     cr_assert_eq(cli_bit(&program, "nonesuch"), 0);
 }
 
-/* A printed value is read back as the same bits. */
+/* A value that is printed and parsed again has the same bits. */
 Test(cli, values_survive_printing)
 {
     struct object other = {0};
@@ -238,7 +239,8 @@ Test(cli, values_survive_printing)
          "--dtype", "bf16", "--fp8", "yes", "--tag", "t");
     for (int i = 0; i < program.nrows; i++) {
         cli_print(&rows[i], &o, text, sizeof(text));
-        if (rows[i].kind == CLI_TEXT) /* which would keep the pointer */
+        /* parsing a text would keep the pointer */
+        if (rows[i].kind == CLI_TEXT)
             cr_assert_str_eq(text, *text ? "t" : "");
         else if (*text)
             cr_assert(cli_read(&rows[i], &other, text, &line), "%s", line.why);
@@ -316,7 +318,7 @@ Test(cli, help_is_aligned)
     free(text);
 }
 
-/* --help shows a beginner the options to begin with. */
+/* --help shows the options that a beginner needs first. */
 Test(cli, brief_help)
 {
     static const struct cli_row some[] = {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pages and pictures of report/, and what docs/scaling/ has of them.
+"""Tests the pages and pictures of report/, and the pictures in docs/scaling/.
 
 pages.py SOURCE_ROOT
 """
@@ -34,7 +34,7 @@ def elements(svg, tag):
 
 
 def axes():
-    """Values lie within the axis in their order, and so do its marks."""
+    """Values and marks are within the axis, and in their order."""
     for values in ((1, 2), (0.3, 7000), (5, 5), (1e-6, 3e6), (0.98, 1.02)):
         for log, zero in ((True, False), (False, True), (False, False)):
             axis = pages.Axis(values, 100, 500, log, zero)
@@ -44,7 +44,7 @@ def axes():
             assert 2 <= len(marks) <= 16, (values, log, marks)
             assert all(99.9 <= axis(m) <= 500.1 for m in marks), marks
             assert marks == sorted(marks), marks
-            for mark in marks:  # round: short as a text
+            for mark in marks:  # a round number, which is short as a text
                 assert math.isclose(mark, float(f"{mark:.2e}"),
                                     abs_tol=1e-9), marks
     assert pages.Axis((3, 9), 0, 1, False, True).low == 0
@@ -53,7 +53,7 @@ def axes():
 
 
 def labels():
-    """None is over another one."""
+    """No label covers another one."""
     axis = pages.Axis((1, 1000), 0, 100, False)
     kept = list(axis.apart(range(1, 1001), str))
     assert 2 <= len(kept) < 10, kept
@@ -78,7 +78,7 @@ def plots():
 
 
 def files():
-    """A picture that stands alone: its own style, one legend."""
+    """A picture in a file of its own has its style, and one legend."""
     svg = pages.file_of([lines(title=f"no {i}", size=(330, 230))
                          for i in range(3)], COLOURS, 2)
     picture = xml.fromstring(svg)
@@ -91,7 +91,7 @@ def files():
 
 
 def colours():
-    """All that are named have a value, for light and for dark."""
+    """Every color that is used has a value, for light and for dark."""
     light, dark = pages.STYLE.split("@media", 1)
     dark = dark.partition("svg")[0]
     for text in (light, dark):
@@ -108,7 +108,7 @@ def page():
 
 
 def pictures_of_docs():
-    """docs/scaling/ was drawn with this style sheet."""
+    """The pictures in docs/scaling/ have this style sheet."""
     paths = glob.glob(os.path.join(ROOT, "docs", "scaling", "*.svg"))
     assert paths
     for path in paths:
