@@ -4,9 +4,9 @@
 
 train_tiny.py SHUNT_RUN TRAIN_TINY TEXT
 
-The entropy of a text's bytes is the least loss of a model that looks at no earlier
-byte. 40 steps have to bring the loss below it, on text that is not trained on. A
-model that has not learnt anything must be above it, or the bound means nothing.
+The entropy of a text's bytes is the least loss of a model that uses no earlier byte.
+After 40 steps the loss must be below the entropy, on text that the model was not
+trained on. Without a step the loss must be above it, or the bound would mean nothing.
 """
 import os
 import re
@@ -14,11 +14,11 @@ import subprocess
 import sys
 
 run, program, text = sys.argv[1:]
-MARGIN = 0.2  # nats a byte
+MARGIN = 0.2  # nats per byte
 
 
 def lines(ranks, steps, **env):
-    """The lines that rank 0 prints."""
+    """Returns the lines that rank 0 prints."""
     job = subprocess.run(
         [run, "-n", str(ranks), "--timeout", "100", program, str(steps), text],
         env={**os.environ, **env}, capture_output=True, text=True, check=False)
@@ -28,7 +28,7 @@ def lines(ranks, steps, **env):
 
 
 def losses(printed):
-    """On text that is not trained on: the model's loss, and the entropy."""
+    """Returns the loss and the entropy on text that the model was not trained on."""
     found = re.fullmatch(
         r"on text not seen  loss (\S+); without context at least (\S+)",
         printed[-1])
