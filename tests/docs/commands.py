@@ -4,12 +4,12 @@
 
 commands.py SOURCE BUILD [FILE...]
 
-Reads the code of CONTRIBUTING.md, docs/*.md, docs/design/*.md and each README.md: blocks
-and `spans`. Of each command of ours that stands there it looks up the program, script,
-target of make or file, and each long option: in what the program's --help says, or
-in the text of a script. Also each file of the tree and each variable SHUNT_... that is
-named. Each command of a program of ours is started with --help at its end, so that the
-program looks at the values as well. Speaks TAP, one line a document.
+Reads the code (blocks and `spans`) of CONTRIBUTING.md, docs/*.md, docs/design/*.md and
+each README.md. Of each command it looks up the program, script, target of make or file.
+Each long option must be in the output of the program's --help, or in the text of the
+script. Each file of the tree and each variable SHUNT_... that is named must exist. Each
+command of a program of Shunt is run with --help at its end, so that the program checks
+the values as well. Prints TAP, one line for each document.
 """
 import glob
 import os
@@ -21,16 +21,16 @@ import sys
 SOURCE, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
 PROGRAMS = {"shunt-run": "tools", "shunt-info": "tools", "shunt-perf": "perf",
             "shunt-train": "train"}
-# Placeholders, for which a reader puts in another name.
+# Placeholders, which a reader replaces by a name.
 ANY = re.compile(r"[<>{}*?$…]|\.\.\.|%r|NAME|rank_program")
-# Options of other programs, which a text may name alone.
+# Options of other programs, which a text may name without the program.
 FOREIGN = set("""--host --hosts --nnodes --nproc-per-node --node-rank --master-addr
     --master-port --no-python --ntasks-per-node --cpus-per-task --mpi --repeat --wrap
     --suite --no-rebuild --privileged --cap-add --security-opt --shm-size --ulimit
     --bind-to --map-by --device --overlap --oversubscribe""".split())
 COMMANDS = set(PROGRAMS) | {"make"}
 
-# A document in which everything is wrong: the check must find all of it.
+# A document in which everything is wrong. The check must find all faults.
 SAMPLE = """
     shunt-run -n 4 shunt-train --stepz 20 --seq 64      # --layerz is a comment
     SHUNT_TIMEOUTS=3 shunt-run --tagg x -n 2 ./my-program --its-own
@@ -62,7 +62,7 @@ def program_help(name):
 
 
 class Tree:
-    """Everything a document may name: programs, options, files, targets, variables."""
+    """The names that a document may use: programs, options, files, targets, variables."""
 
     def __init__(self):
         self.options = {}  # program -> {option: takes a value}
@@ -81,11 +81,11 @@ class Tree:
                                       re.M))
         files = subprocess.run(["git", "-C", SOURCE, "ls-files"], capture_output=True,
                                text=True, check=False).stdout.splitlines()
-        if not files:  # not a work tree of git: all that is there
+        if not files:  # not a work tree of git, so take all files
             files = [os.path.relpath(os.path.join(folder, name), SOURCE)
                      for folder, _, names in os.walk(SOURCE) for name in names
                     if not re.search(r"/(\.git|build[-\w]*)(/|$)", folder)]
-        # The sample above must not vouch for itself.
+        # The names in the sample above must not count as existing.
         files = [name for name in files if not name.endswith("docs/commands.py")]
         self.files = set(files)
         self.texts = {}  # folder -> the text of its scripts and of meson.build
@@ -100,7 +100,7 @@ class Tree:
         job = subprocess.run([f"{BUILD}/tools/shunt-info", "--env"],
                              capture_output=True, text=True, check=False)
         known = set(re.findall(r"^  (SHUNT_\w+)", job.stdout, re.M))
-        # Constants of the headers, and what programs, tests and scripts read.
+        # Constants of the headers, and variables that programs, tests and scripts read.
         for name in files:
             if name.startswith("include/") or re.search(
                     r"^(bindings|perf|train|tools|tests|scripts|transports|src|moe|"
@@ -122,7 +122,7 @@ class Tree:
                 or os.path.exists(f"{BUILD}/{inside}") or self.is_made(inside))
 
     def is_made(self, inside):
-        """Does the build, or a script, make this file on demand?"""
+        """True if the build or a script makes this file on demand."""
         folder, name = os.path.split(inside)
         if folder not in self.texts:
             self.texts[folder] = "".join(
@@ -141,7 +141,7 @@ class Tree:
     def script_text(self, path):
         if path not in self.scripts:
             text = read(f"{SOURCE}/{path}")
-            # A script that starts another one by its own folder, and imports.
+            # Add the scripts beside it that it starts or imports.
             for other in re.findall(r"\b[\w/.-]+\.(?:py|sh)\b", text):
                 beside = os.path.join(SOURCE, os.path.dirname(path), other)
                 if os.path.isfile(beside):
@@ -151,7 +151,7 @@ class Tree:
 
 
 def code(text):
-    """[(line number, code, is it a span?)] of a document."""
+    """Returns [(line number, code, True for a span)] of a document."""
     out, prose, lines = [], [], text.splitlines()
     number = 0
     while number < len(lines):
@@ -203,7 +203,7 @@ def statements(block):
                 yield command
                 command = []
             else:
-                # Quoted: a command within one, as of sh -c.
+                # A quoted word may be a command inside of another one, as of sh -c.
                 if " " in word:
                     yield from statements(word)
                 command.append(word)
@@ -237,7 +237,7 @@ class Check:
             self.wrong.append(f"{where}: {program} has no option {name}")
 
     def values(self, program, words, where):
-        """Does the program take its arguments? It reads all of them until --help."""
+        """Check that the program accepts its arguments. It parses those before --help."""
         options, own, is_value = self.tree.options[program], [], False
         for word in words:
             if word == "--" or (program == "shunt-run" and not is_value
@@ -258,7 +258,7 @@ class Check:
     def command(self, words, where):
         program, skip, started = None, False, False
         for number, word in enumerate(words):
-            # "make" is a word of sentences, too.
+            # "make" may also be a word of a sentence.
             if word == "make" and any("=" not in before for before in words[:number]):
                 continue
             if skip:
@@ -276,7 +276,7 @@ class Check:
                 skip = options.get(word, False)
                 continue
             if base in COMMANDS and not word.endswith("=" + base):
-                # A file or a word of the same name behind another program is no command.
+                # Behind another program, a file or word of this name is no command.
                 if program is None or started or program == "shunt-run":
                     program, started = base, False
                     if base in PROGRAMS:
@@ -286,7 +286,7 @@ class Check:
             if self.path(word, where):
                 program = plain if self.tree.is_script(plain) else None
             elif program == "shunt-run":
-                program = None  # a command of someone else
+                program = None  # a command that is not of Shunt
             elif word in ("mpirun", "mpiexec", "srun", "torchrun", "env", "timeout"):
                 started = True
 

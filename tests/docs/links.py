@@ -4,9 +4,10 @@
 
 links.py SOURCE
 
-Of CONTRIBUTING.md, docs/*.md, docs/design/*.md and each README.md a link's file must
-exist, and the heading behind its "#" as well. docs/performance.md and docs/lessons.md
-may not grow. Speaks TAP, one line a document; the first is one in which all is wrong.
+Reads the links of CONTRIBUTING.md, docs/*.md, docs/design/*.md and each README.md. The
+file of a link must exist, and the heading behind its "#" as well. docs/performance.md and
+docs/lessons.md may not grow. Prints TAP, one line for each document. The first document
+is a sample in which everything is wrong.
 """
 
 import glob
@@ -31,7 +32,7 @@ def read(name):
 
 
 def anchors(text):
-    """The anchors that GitHub makes of headings."""
+    """Returns the anchors that GitHub makes of the headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     for heading in re.findall(r"^#+ (.*)$", text, re.M):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -4,8 +4,8 @@
 
 messages.py SOURCE
 
-Of each row of its tables of messages, and of what it quotes of shunt-run, the text must
-be one that a format in the sources gives: a string literal that makes up most of it.
+Each text in the tables of messages, and each text of shunt-run that the page quotes, must
+result from a format in the sources. So a string literal must make up most of the text.
 """
 import glob
 import re
@@ -22,7 +22,8 @@ def read(path):
 
 
 def formats():
-    """All literals, those that follow each other as one, as (pattern, fixed part)."""
+    """Yields (pattern, length of the fixed parts) of all literals. Literals that follow
+    each other are one."""
     for folder in "src", "collectives", "moe", "tools":
         for path in glob.glob(f"{source}/{folder}/**/*.[ch]", recursive=True):
             for run in re.findall(rf"{LITERAL}(?:\s*{LITERAL})*", read(path)):
@@ -34,7 +35,7 @@ def formats():
 
 
 def is_message(text, known):
-    """Is half of the text made of formats, such as a rank and a reason?"""
+    """True if a format makes up at least half of the text."""
     covered = 0
     for whole in text, f"allreduce (operation 3): {text}", f"allreduce: {text}":
         for pattern, fixed in known:

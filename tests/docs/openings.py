@@ -5,8 +5,8 @@
 openings.py SOURCE
 
 A comment, or a paragraph of one, that begins with "What", "Of" or "It" has a clause or a
-pronoun for its subject, and is read twice. Speaks TAP, a line for each folder; the first
-is a sample in which four of seven openings are wrong.
+pronoun for its subject, and has to be read twice. Prints TAP, a line for each folder. The
+first line is for a sample in which four of seven openings are wrong.
 """
 
 import os
@@ -30,7 +30,7 @@ SAMPLE = """/* What is wrong. */ int a; /* Ranks. */ "/* Of a text */" // Of b
 
 
 def openings(text):
-    """(line, beginning) of each comment, and of each paragraph behind an empty line."""
+    """Yields (line, beginning) of each comment, and of each paragraph after an empty line."""
     for found in COMMENT.finditer(text):
         comment = found[1] if found[1] is not None else found[2]
         if comment is None:

@@ -5,9 +5,9 @@
 rooms.py SOURCE
 
 A room is a folder with sources. Its README has at most LINES lines, unless it is the
-manual of a program (MANUALS). A file is named without its ending, in backticks:
-`select`, or `cli/parse`. Speaks TAP, one line a room; the first is a room in which all
-is wrong.
+manual of a program (MANUALS). The README names a file without its ending, in backticks:
+`select`, or `cli/parse`. Prints TAP, one line for each room. The first room is a sample
+in which everything is wrong.
 """
 
 import os
@@ -19,10 +19,10 @@ LINES = 40
 ROOMS = ["src", "collectives", "moe", "transports", "train", "perf", "tools", "bindings",
          "scripts", "examples", "tests"]
 MANUALS = ["train"]
-# Folders that the README of the one above describes as a whole.
+# Folders without a README, which that of the folder above describes.
 WITHIN = re.compile(r"bindings|src/kernels/gemm|transports/(?!rdma$)\w+|perf/(schedule|sim)|"
                     r"tools/(cli|report)|scripts/packaging|tests/.+")
-# Folders whose files the README of the room need not name.
+# Folders whose files the room's README need not name.
 AS_A_WHOLE = re.compile(r"transports/\w+|scripts/packaging|tests(/.+)?")
 SOURCES = (".c", ".cpp", ".h", ".py", ".css")
 SAMPLE = "# sample\n\nThere are `here` and `sub/inside`, `prefix_of` and more.\n" + "\n" * 38
@@ -30,7 +30,7 @@ FAULTS = ["41 lines, 40 at most", "does not name prefix", "does not name there"]
 
 
 def files(folder):
-    """The files of a room without their endings, with those of folders within it."""
+    """Yields the files of a room without their endings, and those of folders within it."""
     for name in sorted(os.listdir(os.path.join(SOURCE, folder))):
         path = f"{folder}/{name}"
         if os.path.isdir(os.path.join(SOURCE, path)):

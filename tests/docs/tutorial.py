@@ -4,10 +4,10 @@
 
 tutorial.py SOURCE BUILD COMPILER...
 
-The blocks of C one behind the other are moe.c, but for the second one: dense.c is the
-first two. The blocks of shell run as they stand, where `cc` is COMPILER with all
-warnings, and pkg-config finds the library in BUILD. What is printed must be what the
-text shows, but for the numbers of ranks and rows: each rank has 0 wrong numbers.
+The first two blocks of C are dense.c; all blocks except the second one are moe.c. The
+blocks of shell run as they are in the text: `cc` is COMPILER with all warnings, and
+pkg-config finds the library in BUILD. The output must be that of the text, except that
+the numbers of ranks and rows may differ. Each rank must have 0 wrong numbers.
 """
 import os
 import re
@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 source, build, *compiler = sys.argv[1:]
-# Compilers by path: ccache looks for "cc" in PATH, and would find the script below.
+# Name compilers by path, because ccache would find the script `cc` below in PATH.
 compiler = [shutil.which(word) or word for word in compiler]
 WARNINGS = "-std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror"
 
@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as box:
             sys.exit(f"FAILED: exit status {job.returncode}")
         printed.append(job.stdout.splitlines())
 
-# The line in the text, with any numbers except the number of wrong results.
+# Match the line of the text with any numbers, except the number of wrong results.
 line = re.escape(shown[0].strip().removeprefix("[0] "))
 line = re.sub(r"\d+(?!\\ wrong)", r"\\d+", line)
 for output, ranks in (printed[1], 4), (printed[2], 1):
