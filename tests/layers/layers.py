@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the library to its layers, by its includes and by what nm says of it.
+"""Checks the layers of the library, by its includes and by the output of nm.
 
 layers.py SOURCE_ROOT ARCHIVE...
 
-A folder includes, and calls, only folders below it; so do the rooms of shunt-train
-and of shunt-perf, whose archives are among ARCHIVE. No more than CIRCLE files
-call one another in a circle, and no file is longer than LINES. Each descriptor
-that the library makes is lifted above 2. A part of struct shunt_comm is written only
-by the files that its comment names. Speaks TAP.
+A folder may include, and call, only folders below it. So may the rooms of shunt-train
+and of shunt-perf, whose archives are among ARCHIVE. At most CIRCLE files may call one
+another in a circle, and no file may be longer than LINES. Each descriptor that the
+library makes must be lifted above 2. Only the files that the comment of a part of struct
+shunt_comm names may write to that part. Prints TAP.
 """
 
 import collections
@@ -18,14 +18,14 @@ import re
 import subprocess
 import sys
 
-# The rooms of src/, from the ground up: each may include, and call, those before it.
+# The rooms of src/, from the lowest up. Each may include, and call, those before it.
 ROOMS = ["src/" + room for room in
          ("kernels", "base", "trace", "host", "plugin", "wire", "op", "progress",
           "memory", "boot", "comm")]
-# What of src/ all but src/kernels may include: struct shunt_comm and its settings,
-# whose members the rooms declare.
+# Headers of src/ that all rooms except src/kernels may include: struct shunt_comm and its
+# settings, whose members the rooms declare.
 ABOVE_ROOMS = ["src/comm.h", "src/tunables.h", "src/shunt-build.h"]
-# By which descriptors are lifted above 2; transports have it, too.
+# The header that lifts descriptors above 2. Transports include it, too.
 LIFT = "transports/common/descriptor.h"
 
 SRC = [*ROOMS, *ABOVE_ROOMS]
@@ -34,8 +34,8 @@ MOE_ROOMS = ["moe/" + room for room in
              ("layout", "plan", "device", "route", "exchange", "state")]
 ABOVE_MOE = ["moe/plan.h", "moe/route.h"]
 
-# The rooms of shunt-train, from the ground up. Each may include those before it, and
-# all of them the parts in OF_TRAIN.
+# The rooms of shunt-train, from the lowest up. Each may include those before it, and
+# the parts in OF_TRAIN.
 TRAIN_ROOMS = ["train/" + room for room in
                ("workload", "baseline", "base", "layers", "parameters", "exchange", "memory",
                 "balance", "model", "options", "step", "run")]
@@ -52,8 +52,8 @@ OF_PERF = ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h",
            "src/base/first_line.h", "tools/cli", "train/workload", "train/baseline",
            *PERF_MADE]
 
-# From the ground up. What a folder may include, besides itself and <shunt/...>: other
-# folders, without what has a row of its own inside them, and single headers.
+# The folders and headers that each folder may include, besides itself and <shunt/...>. A
+# folder does not include folders inside of it that have their own row.
 BELOW = {
     **{room: [*ROOMS[:i], *(ABOVE_ROOMS if i else []), *([LIFT] if i else [])]
        for i, room in enumerate(ROOMS)},
@@ -79,29 +79,30 @@ BELOW = {
                  "tools/cli", "train/workload"],
     "examples": [],
 }
-# What libshunt is made of, from the ground up. Of bindings/ there are only variables.
+# The folders of libshunt, from the lowest up. Of bindings/ it has only variables.
 CALLS = [*ROOMS, "collectives", *MOE_ROOMS, "collectives/fused", "moe/balance",
          "bindings"]
-# The folder of the rooms that an archive of a program is made of.
+# The folder whose rooms are in the archive of a program.
 PROGRAMS = {"libtrain.a": "train", "libshunt-perf-parts.a": "perf"}
-# What is no layer, but is read as well.
+# Folders that are no layers, but are read as well.
 OTHERS = ["include"]
-# What a transport may include besides its folder and transports/common: an engine
-# copies as the library does.
+# The header that a transport may include besides its folder and transports/common,
+# because an engine copies as the library does.
 PARTS = {"transports/dma": "src/kernels/copy.h"}
 CIRCLE = 3
 LINES = 700
 
-# What makes a descriptor, and what may be around it (transports/common/descriptor.h).
-# `.open(` and `->open(` are functions of plugins. recvmsg() gives descriptors one by
-# one, which its file must lift.
+# Calls that make a descriptor, and the call that must be around them
+# (transports/common/descriptor.h). `.open(` and `->open(` are functions of plugins.
+# recvmsg() receives descriptors one by one, and its file must lift them.
 MAKES = re.compile(r"(?<![\w.>])(?:memfd_create|socket|eventfd|epoll_create1?|"
                    r"timerfd_create|signalfd|inotify_init1?|accept4?|open|openat|"
                    r"dup|syscall\(SYS_pidfd_open|recvmsg)\b\s*\(?")
 LIFTS = re.compile(r"\bshunti_fd_lift\(\s*(?:\(int\))?$")
 DUPLICATES = re.compile(r"\bF_DUPFD\w*,\s*([^)]*)\)")
-# By which the numbers 0 to 2 are themselves handled; and what makes its only one in
-# open(), where the core keeps them occupied, and needs nothing but public headers.
+# Files that need not lift. The first one handles the numbers 0 to 2 itself. The second one
+# makes its only descriptor in open(), while the core keeps 0 to 2 occupied, and includes
+# only public headers.
 OF_STDIO = ["transports/common/descriptor.h", "transports/inproc/inproc.c"]
 
 root = sys.argv[1]
@@ -115,7 +116,7 @@ def case(name, complaints):
 
 
 def sources(folder):
-    """The files of a folder, without those of layers inside it."""
+    """Yields the files of a folder, without those of layers inside of it."""
     for where, folders, names in os.walk(os.path.join(root, folder)):
         here = os.path.relpath(where, root)
         folders[:] = [name for name in folders if f"{here}/{name}" not in BELOW]
@@ -125,7 +126,7 @@ def sources(folder):
 
 
 def layer_of(path):
-    """The layer that a file is in: the longest that its path begins with."""
+    """Returns the layer of a file: the longest one with which its path begins."""
     return max((layer for layer in BELOW if path.startswith(layer + "/")), key=len,
                default="")
 
@@ -180,18 +181,18 @@ def descriptors_at_0_to_2():
                 yield f"{path}: a duplicate may be {least}"
 
 
-# Meson names the object of src/op/read.c src_op_read.c.o.
+# Meson names the object of src/op/read.c "src_op_read.c.o".
 OBJECTS = {path.replace("/", "_") + ".o": path[:-len(".c")]
            for layer in BELOW for path in sources(layer) if path.endswith(".c")}
 
 
 def file_of(archive, member):
-    """The source of an object, without its ending: "src/op/read"."""
+    """Returns the source of an object, without its ending: "src/op/read"."""
     archive = os.path.basename(archive)
-    if archive.startswith("libkernels-"):  # one for each instruction set
+    if archive.startswith("libkernels-"):  # there is one for each instruction set
         name = re.sub(r"\.c\.o$", "", member)
         return f"src/kernels/{name} ({archive[len('libkernels-'):-len('.a')]})"
-    if archive in PROGRAMS:  # an object is named from the program's folder on
+    if archive in PROGRAMS:  # an object's name begins behind the program's folder
         member = f"{PROGRAMS[archive]}_{member}"
     if member not in OBJECTS:
         sys.exit(f"{archive}: {member} is of no folder known here")
@@ -199,7 +200,7 @@ def file_of(archive, member):
 
 
 def calls(archives):
-    """{file: {file: symbols}}, of all archives together."""
+    """Returns {file: {file that it calls: symbols}} and all files of these archives."""
     defined, used = {}, collections.defaultdict(set)
     for archive in archives:
         lines = subprocess.run(["nm", "-A", archive], check=True, text=True,
@@ -223,7 +224,7 @@ def calls(archives):
 
 
 def circles(graph, files):
-    """Strongly connected components of more than one file (Tarjan, 1972)."""
+    """Returns the strongly connected components of more than one file (Tarjan, 1972)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(v):
@@ -249,7 +250,7 @@ def circles(graph, files):
     return found
 
 
-# What init.c, inherited.c and registry.c may do to every part: src/comm.h.
+# These files may write to every part (src/comm.h).
 OF_ALL_PARTS = ["src/comm/init.c", "src/progress/inherited.c", "src/progress/registry.c"]
 # A write to comm->part.field: an assignment, a count, an atomic operation.
 FIELD = r"->(\w+)\.[\w.]+(?:\[[^]]*\])?"
@@ -260,7 +261,7 @@ WRITES = re.compile(
 
 
 def parts():
-    """{part of struct shunt_comm: files that its comment names, with its own}"""
+    """Returns {part of struct shunt_comm: its own files and those its comment names}."""
     text = read("src/comm.h")
     body = text[text.index("struct shunt_comm {"):]
     members = re.findall(r"struct (shunti_\w+)\s+(\w+);", body[:body.index("\n};")])
@@ -281,7 +282,7 @@ def parts():
 
 
 def strange_writes():
-    """Writes to a part of the communicator by a file that its comment does not
+    """Yields writes to a part of the communicator by files that its comment does not
     name."""
     owners = parts()
     if len(owners) < 20:
@@ -298,7 +299,7 @@ def strange_writes():
 
 
 def unended():
-    """Files without a newline at their end, outside of what builds leave."""
+    """Yields the files without a newline at their end, except those of builds."""
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders
                       if not name.startswith((".", "build"))]
@@ -321,7 +322,7 @@ graph, files = calls(library)
 if len(files) < 60:
     case("nm sees the library", [f"only {len(files)} files"])
 def height(file):
-    """The place of a file's layer in libshunt; None: it is not in it."""
+    """Returns the index of a file's layer in libshunt; None if it is not there."""
     layer = layer_of(file)
     return CALLS.index(layer) if layer in CALLS else None
 
