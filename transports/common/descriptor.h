@@ -3,16 +3,16 @@
  * Descriptors that the library keeps are above 2.
  *
  * A program may close its stdin, stdout or stderr, and still print. Its text is
- * then written to the file that got the number next. In a window that would be
- * wrong data, and on a socket a message of a peer. So each descriptor that the
- * library or a plugin makes passes shunti_fd_lift(), and each that it receives
- * shunti_fd_move().
+ * then written to the file that got the number next. The text would corrupt a
+ * window, or arrive at a peer as a message. So each descriptor that the library
+ * or a plugin makes passes shunti_fd_lift(). Each descriptor that another
+ * process sends passes shunti_fd_move().
  *
  * Other threads may print meanwhile. Other libraries (UCX, libibverbs, drivers)
- * make descriptors that are not moved. So the library occupies those of 0 to 2
- * that the program has closed by descriptors with O_PATH. It does so while a
- * descriptor is made, and while a communicator is made or destroyed. A write to
- * these fails with EBADF, as before.
+ * make descriptors that are not moved. So where the program has closed one of
+ * 0 to 2, the library occupies the number by a descriptor with O_PATH. It does
+ * so while a descriptor is made, and while a communicator is made or destroyed.
+ * A write to an occupied number fails with EBADF, as before.
  */
 #ifndef TRANSPORT_DESCRIPTOR_H
 #define TRANSPORT_DESCRIPTOR_H
@@ -25,8 +25,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* The numbers of 0 to 2 that this code occupies: one such struct for the
- * library, and one for each plugin. Zeroed at first. */
+/* State of the occupied numbers of 0 to 2. The library has one such struct, and
+ * each plugin has its own. Zeroed at first. */
 struct shunti_stdio {
     pid_t
         locked_by; /* the process of the thread that holds the lock; 0: free */
@@ -83,7 +83,7 @@ static inline void shunti_stdio_lock(void)
             sched_yield();
             holder = 0;
         }
-    /* The users are those of the parent, too. */
+    /* A child also inherited the parent's users and occupied numbers. */
     if (shunti_stdio.process != here) {
         shunti_stdio.users = 0;
         shunti_stdio_close();
@@ -97,8 +97,8 @@ static inline void shunti_stdio_unlock(void)
 }
 
 /* Occupy the free numbers of 0 to 2, until shunti_stdio_release() has been
- * called as often. If resources are short they stay free. Any thread may call
- * this. */
+ * called as often as this function. If resources are short, the numbers stay
+ * free. Any thread may call this. */
 static inline void shunti_stdio_occupy(void)
 {
     int fd = 0;

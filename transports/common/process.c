@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The process of a peer on this host; see process.h. */
+/* Watches the process of a peer on this host; see process.h. */
 #include "transports/common/process.h"
 #include "transports/common/descriptor.h"
 

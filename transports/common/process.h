@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The process of a peer on this host, to notice its end. A connection does not
- * show it while a forked child holds the same sockets.
+ * Watches the process of a peer on this host, to notice its end. A connection
+ * does not show the end while a forked child holds the same sockets.
  */
 #ifndef TRANSPORT_PROCESS_H
 #define TRANSPORT_PROCESS_H
@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct transport_process {
-    char boot[40];   /* boot id of its kernel, */
-    uint64_t pid_ns; /* its pid namespace, */
-    int64_t pid;     /* and its process id there; -1: unknown */
+    char boot[40];   /* boot id of the kernel */
+    uint64_t pid_ns; /* inode of the pid namespace */
+    int64_t pid;     /* process id in that namespace; -1: unknown */
 };
 
 void transport_process_describe(struct transport_process *process);

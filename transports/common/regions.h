@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The registrations of a transport whose peers name memory by a number: a key
- * that only its owner can interpret. The owner looks it up for every put that
- * arrives. So a put cannot write outside of registered memory.
+ * The registrations of a transport whose peers name memory by a number, which
+ * only the owner of the memory can interpret. The owner looks the number up for
+ * every put that arrives. So a put cannot write outside of registered memory.
  *
  * struct shunt_transport_reg begins with a struct transport_region, and struct
  * shunt_transport_remote with a struct transport_far.
@@ -24,8 +24,11 @@ struct transport_region {
     /* slot + 1 (upper half), and a number that differs each time (lower
      * half) */
     uint64_t id;
-    int refs; /* by the registration, and by each put under way to or from it */
-    /* brief memory that was deregistered and belongs to the caller again */
+    /* the registration is one reference, and so is each put under way to or
+     * from this memory */
+    int refs;
+    /* true: brief memory that was deregistered, and belongs to the caller
+     * again */
     bool withdrawn;
 };
 
@@ -45,7 +48,7 @@ struct transport_regions {
 
 /* The key that is sent to the peers. */
 struct transport_key {
-    char magic[8]; /* of the transport */
+    char magic[8]; /* names the transport */
     uint64_t region;
     uint64_t bytes;
 };
@@ -54,10 +57,11 @@ struct transport_key {
  * out. */
 bool transport_region_add(struct transport_regions *all,
                           struct transport_region *region);
-/* Remove a region, as dereg() does. Its reference stays. */
+/* Remove a region from the list, as dereg() does. The caller must still drop
+ * the registration's reference. */
 void transport_region_remove(struct transport_regions *all,
                              struct transport_region *region);
-/* The region of this id, or NULL. */
+/* Returns the region of this id, or NULL. */
 static inline struct transport_region *
 transport_region_find(const struct transport_regions *all, uint64_t id)
 {
@@ -68,10 +72,10 @@ transport_region_find(const struct transport_regions *all, uint64_t id)
     return region && region->id == id ? region : NULL;
 }
 
-/* The key of a region. */
+/* Write the key of a region. */
 void transport_region_key(const struct transport_region *region,
                           const char magic[8], struct transport_key *key);
-/* Read a key that a peer sent. False: it is malformed. */
+/* Read a key that a peer sent. False: the key is malformed. */
 bool transport_far_read(struct transport_far *far, const char magic[8],
                         const void *key, size_t len);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The list of the remotes that an endpoint has imported, so that close() can
- * free those that were not released. struct shunt_transport_remote begins with
- * the link.
+ * A list of the remotes that an endpoint has imported. close() frees those that
+ * were not released. struct shunt_transport_remote begins with the link.
  */
 #ifndef TRANSPORT_REMOTES_H
 #define TRANSPORT_REMOTES_H

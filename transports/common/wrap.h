@@ -11,8 +11,8 @@
 #include <shunt/transport.h>
 
 /*
- * Open the transport that is first in the options of `params` ("shm"; or in
- * "fault+shm" fault, whose options are the rest).
+ * Open the transport that the options of `params` name first. For the options
+ * "shm" it is shm; for "fault+shm" it is fault, which gets the options "shm".
  *
  * transport, ctx  out; after an error *ctx is NULL, and `why` has the reason.
  */

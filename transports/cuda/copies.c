@@ -24,7 +24,7 @@
 
 /* After this time the device counts as hung. */
 #define DRAIN_NS (UINT64_C(10) * 1000000000)
-/* A word shows no errors, so the streams are queried at this interval. */
+/* A word does not show errors, so the streams are queried at this interval. */
 #define LOOK_NS UINT64_C(1000000)
 
 static uint64_t now_ns(void)
@@ -123,7 +123,7 @@ static void release_ended(struct shunt_engine_ctx *ctx, struct cuda_slot *slot)
         release(ctx, slot);
 }
 
-/* --- failure, with the lock and the context --------------------------------------- */
+/* --- failure (the caller holds the lock) ---------------------------------- */
 
 static bool streams_end(struct shunt_engine_ctx *ctx)
 {
@@ -166,7 +166,9 @@ static void fail(struct shunt_engine_ctx *ctx, const char *call, int result)
     end_all(ctx);
 }
 
-/* Needs no CUDA context, because it does not query the events. */
+/* Pushes no CUDA context: a device that hangs could make that call wait. If
+ * events are used, they are queried in the thread's current context, and an
+ * error of the query is ignored. */
 void cuda_give_up(struct shunt_engine_ctx *ctx, double seconds)
 {
     pthread_mutex_lock(&ctx->lock);
@@ -276,9 +278,10 @@ bool cuda_drain(struct shunt_engine_ctx *ctx)
 
 /* --- submit --------------------------------------------------------------------- */
 
-/* Can the driver copy this asynchronously? Memory that the driver does not know
- * is pageable, and the driver copies pageable memory in the calling thread. It
- * also copies from host memory to host memory there. */
+/* Can the driver make this copy asynchronously? Memory that the driver does not
+ * know is pageable, and the driver copies pageable memory in the calling
+ * thread. It also copies from host memory to host memory in the calling
+ * thread. */
 static bool suits(struct shunt_engine_ctx *ctx,
                   const struct shunt_engine_copy *copy)
 {

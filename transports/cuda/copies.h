@@ -2,11 +2,11 @@
 /*
  * Copies in progress on the streams of a device.
  *
- * Each copy has a slot. The device marks the end of a copy in a place of the
- * engine, a word of page-locked memory or an event, because it may be unable to
- * write the memory of the caller's signal. poll() sets the signal when it finds
- * the mark. If the caller sleeps, a function that the driver calls after the
- * copy sets the signal and wakes the caller.
+ * Each copy has a slot. The device may be unable to write the memory of the
+ * caller's signal. So the device marks the end of a copy in a word of the
+ * engine's page-locked memory, or by an event. poll() sets the signal when it
+ * finds the mark. If the caller may sleep, the driver calls a function after
+ * the copy, which sets the signal and wakes the caller.
  */
 #ifndef CUDA_COPIES_H
 #define CUDA_COPIES_H
@@ -27,13 +27,13 @@ struct cuda_driver;
 enum cuda_raised {
     CUDA_NOT_RAISED,
     CUDA_RAISING,
-    CUDA_RAISED, /* or must never be set */
+    CUDA_RAISED, /* the signal is set, or must never be set */
 };
 
 struct cuda_slot {
-    bool used; /* under the lock */
+    bool used; /* protected by the lock */
     int stream;
-    uint64_t number; /* value of its word after the copy */
+    uint64_t number; /* value of the slot's word after the copy */
     void *event;     /* the slot's event, if words are not used */
     uint64_t *signal;
     uint64_t value;
@@ -62,18 +62,18 @@ struct shunt_engine_ctx {
     uint64_t number;
     uint64_t looked_ns; /* when a stream was last asked for errors */
     struct cuda_slot slot[CUDA_SLOTS];
-    struct cuda_opened *opened; /* under the lock */
+    struct cuda_opened *opened; /* protected by the lock */
     _Atomic size_t under_way;
     _Atomic bool failed; /* `error` is complete */
     /* The device did not end a copy in time. Memory that it may still access is
      * kept, and no function is called that could wait for the device. */
     _Atomic bool hangs;
-    char name[64]; /* of the device */
+    char name[64]; /* name of the device */
     char error[256];
     _Atomic uint64_t copies, bytes, full;
 };
 
-/* The operations of the plugin with these names. `ctx` is open. */
+/* Operations of the plugin (struct shunt_engine) with these names. */
 enum shunt_status cuda_submit(struct shunt_engine_ctx *ctx,
                               const struct shunt_engine_copy *copy);
 size_t cuda_poll(struct shunt_engine_ctx *ctx);

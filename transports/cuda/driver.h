@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The part of the CUDA driver API that this engine uses, declared from its
- * public documentation (docs.nvidia.com/cuda/cuda-driver-api), and loaded at
- * run time: neither building nor installing Shunt needs CUDA.
+ * The part of the CUDA driver API that this engine uses. It is declared here
+ * from its public documentation (docs.nvidia.com/cuda/cuda-driver-api), and
+ * loaded at run time. So neither building nor installing Shunt needs CUDA.
  *
  * A context, stream or event is an opaque pointer; a device pointer is a number
  * of 64 bits. Every function returns a CUresult.
@@ -39,14 +39,14 @@ enum { /* CUpointer_attribute */
 enum { /* CUmemorytype */
        CUDA_MEMORY_HOST = 1,
        CUDA_MEMORY_DEVICE = 2,
-       CUDA_MEMORY_UNIFIED = 4, /* the address tells which memory it is */
+       CUDA_MEMORY_UNIFIED = 4, /* the driver finds the type by the address */
 };
 
 enum {
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_DISABLE_TIMING = 2,
-    CUDA_HOST_PORTABLE = 1,  /* for every context */
-    CUDA_HOST_DEVICEMAP = 2, /* has a device pointer */
+    CUDA_HOST_PORTABLE = 1,  /* every context can use the memory */
+    CUDA_HOST_DEVICEMAP = 2, /* the memory has a device pointer */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
     CUDA_COPY_ORDER_STREAM = 1, /* a source is read in the stream's order */
 };
@@ -134,12 +134,12 @@ struct cuda_driver {
                        unsigned flags);
 };
 
-/* Returns the driver of this process, initialised, or NULL with the reason in
+/* Returns the initialized driver of this process, or NULL with the reason in
  * `why`. The driver stays loaded. */
 const struct cuda_driver *cuda_driver(char *why, size_t why_len);
 
 /* Write the text of an error, such as
- * "cuMemcpyAsync: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal ...)". */
+ * "cuMemcpyAsync: CUDA_ERROR_ILLEGAL_ADDRESS (700: an illegal ...)". */
 void cuda_driver_say(const struct cuda_driver *driver, const char *call,
                      int result, char *text, size_t len);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The functions of the CUDA driver that this engine calls, with their exported
- * names: a function whose parameters have changed has a version suffix.
+ * The functions of the CUDA driver that this engine calls, by their exported
+ * names. A function whose parameters have changed has a version suffix.
  *
  *     X(symbol, member of struct cuda_driver, may be absent)
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory of the device, and of the host for it; see memory.h. */
+/* Allocates memory of the device, and page-locked memory; see memory.h. */
 #include "transports/cuda/memory.h"
 
 #include <stdio.h>

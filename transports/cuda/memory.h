@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory of the device, and of the host for it. */
+/* Allocates memory of the device, and page-locked memory of the host. */
 #ifndef CUDA_MEMORY_H
 #define CUDA_MEMORY_H
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One descriptor as copies of the driver; see rows.h.
+ * Turns one descriptor into copies of the driver; see rows.h.
  *
  * A call of the driver copies a block of memory, or rows with a fixed stride.
  * Index lists are split into runs of rows that are consecutive in the source
- * and in the destination. Runs without gaps are collected, and up to BATCH of
- * them are copied by one call if the driver has such a call (CUDA 12.8 and
- * later). With an older driver each run is one call, in the worst case each
- * row.
+ * and in the destination. Runs without gaps are collected, and one call copies
+ * up to BATCH of them if the driver has such a call (CUDA 12.8 and later). With
+ * an older driver each run is one call. In the worst case a run is one row.
  */
 #include "transports/cuda/rows.h"
 

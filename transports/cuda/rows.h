@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One descriptor as copies of the driver. */
+/* Turns one descriptor into copies of the driver. */
 #ifndef CUDA_ROWS_H
 #define CUDA_ROWS_H
 
@@ -14,7 +14,7 @@ struct cuda_issue {
     void *stream;
     size_t max_pitch;
     size_t issued;    /* calls that the driver accepted */
-    const char *call; /* the last one */
+    const char *call; /* name of the last call */
 };
 
 /* Issue copies of all rows on the stream, in the current context. Returns a

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of the device for other processes; see sharing.h.
+ * Shares memory of the device with other processes; see sharing.h.
  *
  * The driver's handle is for a whole allocation, so the engine's handle adds
  * the offset of the memory in its allocation. Opening the same handle again
- * returns the same address, and it must be closed as often as it was opened.
+ * returns the same address. A handle must be closed as often as it was opened.
  */
 #include "transports/cuda/sharing.h"
 
@@ -29,8 +29,8 @@ struct cuda_opened {
     struct cuda_opened *next;
 };
 
-/* Devices that cannot share memory return "unsupported", which is not a
- * failure. */
+/* Returns SHUNT_ERR_UNSUPPORTED, which is not a failure, for the results of
+ * devices that cannot share memory. */
 static enum shunt_status status_of(int result)
 {
     switch (result) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory of the device for other processes. */
+/* Shares memory of the device with other processes. */
 #ifndef CUDA_SHARING_H
 #define CUDA_SHARING_H
 

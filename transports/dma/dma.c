@@ -37,7 +37,7 @@ struct shunt_engine_ctx {
     uint64_t poll_ns;
     bool forced; /* on, even if no CPU is spare */
     _Atomic uint64_t copies, bytes, full, lent;
-    _Atomic size_t lending; /* callers that search the queue, or copy */
+    _Atomic size_t lending; /* callers that search the queue, or copy, now */
 };
 
 /* --- the thread --------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static void place(const struct shunt_engine_ctx *ctx,
     for (size_t i = 0; i < cpus; i++)
         if (node->where[i / 64] >> (i % 64) & 1)
             CPU_SET_S(i, bytes, set);
-    /* If the kernel refuses the set, or it is empty, the thread keeps its
+    /* If the set is empty or the kernel refuses it, the thread keeps its
      * CPUs. */
     (void)pthread_setaffinity_np(ctx->thread, bytes, set);
     CPU_FREE(set);
@@ -284,8 +284,9 @@ static enum shunt_status dma_submit(struct shunt_engine_ctx *ctx,
     return SHUNT_IN_PROGRESS;
 }
 
-/* Make a small copy of the queue if the thread is asleep. `lending` counts such
- * a copy from before the thread can skip its descriptor until the copy ends. */
+/* If the thread is asleep, make a small copy that waits in the queue. The
+ * thread may skip the copy's descriptor before the copy ends, and the queue
+ * then no longer counts the copy. `lending` counts it until it ends. */
 static size_t dma_poll(struct shunt_engine_ctx *ctx)
 {
     struct shunt_engine_copy copy;

@@ -76,8 +76,8 @@ static bool take(struct dma_queue *queue, uint32_t i)
                                      memory_order_relaxed);
 }
 
-/* Holds the lock, so nothing is added and no slot is reused. Searches from the
- * newest descriptor on. */
+/* Nothing is added and no slot is reused while this function holds the lock. It
+ * searches from the newest descriptor back. */
 bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal)
 {
     uint32_t ended, i;
@@ -95,7 +95,7 @@ bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal)
     return back;
 }
 
-/* Holds the lock, so nothing is added and no slot is reused. */
+/* Nothing is added and no slot is reused while this function holds the lock. */
 bool dma_queue_lend(struct dma_queue *queue, size_t most,
                     struct shunt_engine_copy *copy)
 {

@@ -25,7 +25,8 @@ struct dma_queue {
     pthread_mutex_t adding;
     alignas(SHUNT_TRANSPORT_LINE) _Atomic uint32_t ended;
     alignas(SHUNT_TRANSPORT_LINE) struct shunt_engine_copy ring[DMA_DEPTH];
-    _Atomic bool taken[DMA_DEPTH]; /* by the worker, or another caller */
+    /* true: the worker or a caller has taken the descriptor in this slot */
+    _Atomic bool taken[DMA_DEPTH];
 };
 
 void dma_queue_init(struct dma_queue *queue);
@@ -40,8 +41,8 @@ bool dma_queue_add(struct dma_queue *queue,
 bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal);
 
 /* If the worker sleeps, take a descriptor of at most `most` bytes, for the
- * caller to copy. The worker skips it when it wakes. Returns false if there is
- * none. */
+ * caller to copy. The worker skips the descriptor when it wakes. Returns false
+ * if the worker is awake, or no descriptor is small enough. */
 bool dma_queue_lend(struct dma_queue *queue, size_t most,
                     struct shunt_engine_copy *copy);
 

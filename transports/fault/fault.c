@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * fault: a wrapper around another transport, for tests. SHUNT_TRANSPORTS names
- * the other ("fault+shm"), SHUNT_FAULT the program (its words are in
- * program.c).
+ * the wrapped transport ("fault+shm"). SHUNT_FAULT is the program, whose words
+ * are in program.c.
  *
- * Without a program it passes everything on. With a delay, a put is copied into
- * a queue: of its peer, or of its peer and channel if channels may overtake
- * each other. progress() passes on what is due. Payload and signal go in one
- * put of the wrapped transport, so the payload comes before the signal. A copy
- * is kept until the wrapped transport has flushed it. Payload that a put counts
- * as pending is not copied, but read when the put is passed on: a caller that
- * does not wait for that sends wrong data. A get begins when its delay is over,
- * in progress(), and so ends after the call that asked for it.
+ * Without a program, every call is passed on. With a delay, a put is copied
+ * into a queue. Each peer has one queue, or one for each channel if channels
+ * may overtake each other. progress() passes on the puts that are due. Payload
+ * and signal are passed on in one put, so the payload arrives before the
+ * signal. A copy is kept until the wrapped transport has flushed it. Payload
+ * that a put counts as pending is not copied, but read when the put is passed
+ * on. So a caller that does not wait for `pending` sends wrong data. A delayed
+ * get begins in progress(), so it ends after the call that asked for it.
  *
- * A timer, in an epoll with the wrapped transport's descriptor, wakes sleepers
- * for what is due.
+ * A timer wakes a sleeper when a put or get is due. An epoll watches the timer
+ * and the wrapped transport's descriptor.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -112,7 +112,8 @@ static void fault_close(struct shunt_transport_ctx *ctx)
 {
     if (!ctx)
         return;
-    /* The descriptors first: the epoll watches one of the wrapped transport. */
+    /* Close the descriptors first: the epoll watches a descriptor of the
+     * wrapped transport. */
     if (ctx->epoll >= 0)
         close(ctx->epoll);
     if (ctx->timer >= 0)
@@ -240,7 +241,7 @@ static int fault_progress(struct shunt_transport_ctx *ctx)
 {
     int events = ctx->t->progress(ctx->inner);
 
-    fault_deliver(ctx); /* our own puts are not events of peers */
+    fault_deliver(ctx); /* this rank's own puts are not events of peers */
     return events;
 }
 
@@ -269,7 +270,7 @@ static void fault_disarm(struct shunt_transport_ctx *ctx)
     struct itimerspec off = {{0, 0}, {0, 0}};
 
     ctx->armed = false;
-    if (ctx->timer >= 0) /* which also makes it unreadable */
+    if (ctx->timer >= 0) /* setting the timer also makes it unreadable */
         timerfd_settime(ctx->timer, 0, &off, NULL);
     ctx->t->disarm(ctx->inner);
 }
@@ -289,7 +290,7 @@ static bool fault_busy(const struct shunt_transport_ctx *ctx)
     return ctx->waiting > 0 || ctx->t->busy(ctx->inner);
 }
 
-/* The counters of the wrapped transport. */
+/* Returns the counters of the wrapped transport. */
 static size_t fault_counters(const struct shunt_transport_ctx *ctx,
                              struct shunt_transport_counter *counters,
                              size_t room)
@@ -311,7 +312,7 @@ const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "fault",
     .summary = "wraps another transport and injects faults, for tests",
-    .score = -1, /* after all others */
+    .score = -1, /* used only if the user names this transport */
     .probe = fault_probe,
     .open = fault_open,
     .close = fault_close,

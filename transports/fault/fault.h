@@ -20,16 +20,16 @@
 
 #define FAULT_CHANNELS 8
 
-/* A put that is delayed, or that was delivered and whose payload is still in
+/* A put that is delayed, or that was passed on and whose payload is still in
  * use. */
 struct later {
     struct later *next;
     uint64_t due;
     struct shunt_transport_put put;
-    /* the caller's counter, if its memory is used; NULL: the payload is copied
-     * here */
+    /* the caller's counter, if the put reads the caller's memory; NULL: the
+     * payload was copied */
     unsigned *pending;
-    unsigned char payload[]; /* if it is copied */
+    unsigned char payload[]; /* the copy, if there is one */
 };
 
 /* A get that is delayed. */
@@ -41,7 +41,7 @@ struct later_get {
 
 struct queue {
     struct later *first, **last;
-    uint64_t newest; /* due time of the last put, so that the order is kept */
+    uint64_t newest; /* due time of the last put; later puts are due later */
 };
 
 struct shunt_transport_ep {
@@ -50,13 +50,14 @@ struct shunt_transport_ep {
     struct shunt_transport_ep *inner;
     int peer;
     struct queue queues[FAULT_CHANNELS]; /* without `reorder` only [0] */
-    struct later *delivered;             /* delivered, but not flushed yet */
-    struct later_get *gets;              /* by due time */
-    uint64_t room_at; /* by `full`: when there is room for the next get; 0: it
-                         was not asked for yet */
-    /* the failure of a put after it was accepted */
+    struct later *delivered; /* puts passed on, but not flushed yet */
+    struct later_get *gets;  /* delayed gets, sorted by due time */
+    /* with `full`: the time when the next get has room; 0: no call has asked
+     * for the next get yet */
+    uint64_t room_at;
+    /* the failure of a put that fault_put() had accepted */
     enum shunt_status failed;
-    bool dead; /* by `die`; see also fault_is_dead() */
+    bool dead; /* `die` has struck; see also fault_is_dead() */
 };
 
 struct shunt_transport_ctx {
@@ -65,11 +66,11 @@ struct shunt_transport_ctx {
     struct shunt_transport_ep *eps;
     struct fault_program program;
     uint64_t random;
-    uint64_t opened;  /* when; monotonic nanoseconds */
+    uint64_t opened;  /* time of opening, in monotonic nanoseconds */
     uint64_t puts;    /* number of puts so far */
     uint64_t gets;    /* number of gets so far */
     size_t waiting;   /* puts in all queues */
-    bool silent;      /* by `silence` */
+    bool silent;      /* `silence` has begun */
     bool armed;       /* the timer is set */
     int epoll, timer; /* -1 without a delay */
     bool own_error;   /* `error` is newer than that of the wrapped transport */
@@ -100,15 +101,15 @@ uint64_t fault_now(void);
 bool fault_is_dead(const struct shunt_transport_ep *ep);
 /* Pass on the puts and gets that are due. */
 void fault_deliver(struct shunt_transport_ctx *ctx);
-/* Is something due already? */
+/* Is a put or get due? */
 bool fault_is_due(const struct shunt_transport_ctx *ctx);
 /* Set the timer, so that a sleeper wakes when the first put or get is due. */
 void fault_set_timer(struct shunt_transport_ctx *ctx);
-/* Drop the puts queued for this memory, which the caller did not flush; NULL:
- * those that read the caller's memory. */
+/* Drop the queued puts to this memory, which the caller did not flush. With
+ * remote = NULL, drop the queued puts that read the caller's memory. */
 void fault_forget(struct shunt_transport_ep *ep,
                   const struct shunt_transport_remote *remote);
-/* Free all that is queued. */
+/* Free all queued puts and gets. */
 void fault_late_finish(struct shunt_transport_ep *ep);
 
 #endif

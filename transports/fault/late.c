@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Puts and gets of the fault transport: made to fail by the program, passed on,
- * or queued and passed on later; see fault.c.
+ * Puts and gets of the fault transport. The program decides whether they fail,
+ * are passed on, or are queued and passed on later; see fault.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static uint64_t random_below(struct shunt_transport_ctx *ctx, uint64_t n)
     return (z ^ (z >> 31)) % n;
 }
 
-/* --- what is queued ------------------------------------------------------- */
+/* --- queued puts and gets ------------------------------------------------- */
 
 static void free_later(struct later *later)
 {
@@ -129,8 +129,8 @@ static uint64_t delay_of(struct shunt_transport_ctx *ctx)
                           : random_below(ctx, program->delay + 1);
 }
 
-/* Queue a put. An error of the wrapped transport is found when the put is
- * passed on, and returned by the next put or flush to this peer. */
+/* Queue a put. If the wrapped transport returns an error when the put is passed
+ * on, the next put or flush to this peer returns that error. */
 static enum shunt_status enqueue(struct shunt_transport_ep *ep,
                                  const struct shunt_transport_put *put)
 {
@@ -173,7 +173,7 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
-/* Return the failure of a put that was delivered late. */
+/* Return the failure of an earlier put that was passed on late. Clears it. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->failed;
@@ -236,7 +236,7 @@ enum shunt_status fault_put(struct shunt_transport_ep *ep,
     if (ctx->program.delay == 0 || !fault_concerns(ep))
         return fault_passed(ctx, ctx->t->put(ep->inner, put));
     if (!ctx->t->alive(ep->inner))
-        /* returns the error of the wrapped put */
+        /* the wrapped put returns the error */
         return fault_passed(ctx, ctx->t->put(ep->inner, put));
     return enqueue(ep, put);
 }
@@ -258,7 +258,8 @@ static void deliver(struct shunt_transport_ep *ep, struct queue *q, uint64_t t)
         if (!q->first)
             q->last = &q->first;
         ctx->waiting--;
-        /* the wrapped transport counts it now, if it still needs the memory */
+        /* The wrapped transport has raised `pending` by itself if it still
+         * needs the memory. */
         if (later->pending) {
             free_later(later);
             continue;
@@ -303,7 +304,8 @@ static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
-/* Is there room for a get? With `full`, not at first. */
+/* Is there room for a get? With `full`, there is none until `full` nanoseconds
+ * after the first try. */
 static bool has_room(struct shunt_transport_ep *ep)
 {
     const uint64_t full = ep->ctx->program.full, t = full ? fault_now() : 0;
@@ -350,7 +352,7 @@ static void begin_gets(struct shunt_transport_ep *ep, uint64_t t)
     }
 }
 
-/* End the gets that have not begun. */
+/* Make the gets fail that have not begun. */
 static void cancel_gets(struct shunt_transport_ep *ep)
 {
     while (ep->gets) {

@@ -81,7 +81,7 @@ void fault_program_words(char *text, size_t len)
     }
 }
 
-/* The number of a word, or NWORDS. */
+/* Returns the number of a word, or NWORDS if there is no such word. */
 static size_t find(const char *word, size_t len)
 {
     size_t i;

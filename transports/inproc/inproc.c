@@ -2,19 +2,20 @@
 /*
  * inproc: the ranks are threads of one process.
  *
- * The reference for the contract, written to be read. All that a
- * rank shares with its peers is one `struct rank`, which peers find in a
- * registry of the process by the nonce in its address. Peers' memory is used in
- * place: a map is the peer's own pointer, so that a thread sanitizer sees both
- * sides of an access at one address.
+ * This transport is the reference for the contract, written to be read. A rank
+ * shares one `struct rank` with its peers, and nothing else. Peers find it in a
+ * registry of the process, by the nonce in the rank's address. Peers' memory is
+ * used in place: map() returns the peer's own pointer, so that a thread
+ * sanitizer sees both sides of an access at one address.
  *
  * The difficult part is lifetime: a peer may use memory of a rank that has
  * left. Hence three rules.
- *   - `struct rank` is counted: the rank itself, and each endpoint to it.
- *   - Registered memory is counted: the registration, and each import. The last
- *     one calls the owner's `done`.
- *   - Other memory is reached by get() only, under the peer's `readers` lock,
- *     which close() takes to wait for a copy under way.
+ *   - `struct rank` has a reference count: one for the rank itself, and one for
+ *     each endpoint to it.
+ *   - Registered memory has a reference count, too: one for the registration,
+ *     and one for each import. At 0, the owner's `done` is called.
+ *   - Only get() accesses other memory, and holds the peer's `readers` lock
+ *     meanwhile. close() takes the lock to wait for a copy under way.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -38,29 +39,29 @@
 
 /* Memory of a rank. */
 struct shunt_transport_reg {
-    struct shunt_transport_reg *next; /* in rank.regs; under `lock` */
+    struct shunt_transport_reg *next; /* in rank.regs; protected by `lock` */
     struct shunt_transport_memory memory;
     uint64_t id;
-    int refs; /* the registration and each import; under `lock` */
-    /* For brief memory: held while a peer writes to it, and to withdraw it. */
+    int refs; /* the registration and each import; protected by `lock` */
+    /* For brief memory: held to write to the memory, and to set `withdrawn`. */
     pthread_mutex_t writing;
     bool withdrawn;
 };
 
 /* The part of a rank that peers see. */
 struct rank {
-    struct rank *next; /* in `ranks`; under `lock` */
-    int refs;          /* under `lock` */
+    struct rank *next; /* in `ranks`; protected by `lock` */
+    int refs;          /* protected by `lock` */
     int number;
     unsigned char secret[32];
     unsigned char nonce[16];
     pid_t pid;
-    struct shunt_transport_reg *regs; /* under `lock` */
-    int event;                        /* the rank sleeps on it */
-    /* get() takes it to read, close() to write */
+    struct shunt_transport_reg *regs; /* protected by `lock` */
+    int event;                        /* eventfd on which the rank sleeps */
+    /* get() takes it as a reader, close() as a writer */
     pthread_rwlock_t readers;
-    /* The rank sleeps, or is about to. In a cache line of its own, since peers
-     * read it often. */
+    /* 1: the rank sleeps, or is about to sleep. This field has its own cache
+     * line, because peers read it often. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_int armed;
     atomic_bool closed;
     /* raised when another rank of the communicator closes */
@@ -71,9 +72,9 @@ struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     struct rank *self;
     struct shunt_transport_ep *eps;
-    uint64_t last_id;         /* of the registrations */
-    unsigned departures_seen; /* of self->departures */
-    bool drain;               /* the event may have been written */
+    uint64_t last_id;         /* id of the newest registration */
+    unsigned departures_seen; /* value of self->departures at progress() */
+    bool drain;               /* a peer may have written to the event */
     char error[256];
 };
 
@@ -82,12 +83,12 @@ struct shunt_transport_ep {
     struct shunt_transport_ctx *ctx;
     struct rank *peer;
     struct shunt_transport_remote *remotes;
-    bool gone; /* as of the last progress() */
+    bool gone; /* the peer has left; set when connecting, or by progress() */
 };
 
 struct shunt_transport_remote {
     struct shunt_transport_remote *next;
-    struct shunt_transport_reg *reg; /* the peer's */
+    struct shunt_transport_reg *reg; /* the peer's registration */
 };
 
 /* The blobs that peers exchange. */
@@ -152,7 +153,8 @@ rank_create(const struct shunt_transport_params *params, struct rank **out,
     rank->pid = getpid();
     memcpy(rank->secret, params->secret, sizeof(rank->secret));
     pthread_rwlock_init(&rank->readers, NULL);
-    rank->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* above 2 */
+    /* Above 2, because the library occupies 0 to 2 meanwhile. */
+    rank->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (rank->event < 0) {
         snprintf(why, why_len, "no event descriptor: %s%s", strerror(errno),
                  params->host->remedy ? params->host->remedy(errno) : "");
@@ -197,16 +199,16 @@ static void rank_wake(struct rank *rank)
 {
     const uint64_t one = 1;
 
-    /* Our stores come before the load of `armed`; in arm() the store of `armed`
-     * comes before the check of the condition. So one of the two ranks sees the
-     * other. */
+    /* This rank's stores come before its load of `armed`. In arm() the store of
+     * `armed` comes before the check of the condition. So at least one of the
+     * two ranks sees the store of the other. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&rank->armed, memory_order_relaxed))
         return;
     if (!atomic_exchange_explicit(&rank->armed, 0, memory_order_acq_rel))
-        return; /* another peer wakes it */
+        return; /* another peer wakes the rank */
     if (write(rank->event, &one, sizeof(one)) < 0) {
-        /* EAGAIN: it is readable already. */
+        /* EAGAIN: the event is readable already. */
     }
 }
 
@@ -229,8 +231,8 @@ static void rank_leave(struct rank *rank)
     for (struct rank *r = ranks; r; r = r->next) {
         if (memcmp(r->secret, rank->secret, sizeof(r->secret)))
             continue;
-        /* Release: a rank that sees the count also sees `closed`, and our last
-         * puts. */
+        /* Release: a rank that sees the count also sees `closed`, and the last
+         * puts of this rank. */
         atomic_fetch_add_explicit(&r->departures, 1, memory_order_release);
         rank_wake(r);
     }
@@ -346,7 +348,7 @@ static enum shunt_status inproc_connect(struct shunt_transport_ctx *ctx,
     struct address address;
     struct shunt_transport_ep *ep;
 
-    if (*out) /* complete after the first call */
+    if (*out) /* the first call made a complete endpoint */
         return SHUNT_OK;
     if (len != sizeof(address))
         return fail(ctx, SHUNT_ERR_INVALID, "rank %d: malformed address", peer);
@@ -539,7 +541,7 @@ static enum shunt_status gone(struct shunt_transport_ep *ep)
     return fail(ep->ctx, SHUNT_ERR_PEER, "rank %d has left", ep->peer->number);
 }
 
-/* Copy the payload. Returns false if the memory was withdrawn. */
+/* Copy the payload. Returns false if the owner has withdrawn the memory. */
 static bool write_to(const struct shunt_transport_put *put)
 {
     struct shunt_transport_reg *reg = put->remote->reg;
@@ -597,7 +599,7 @@ static enum shunt_status inproc_get(struct shunt_transport_ep *ep,
 
 static enum shunt_status inproc_flush(struct shunt_transport_ep *ep)
 {
-    /* a put is complete when it returns */
+    /* a put is complete when inproc_put() returns */
     return ep->gone ? gone(ep) : SHUNT_OK;
 }
 
