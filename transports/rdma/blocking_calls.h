@@ -26,8 +26,8 @@ struct rdma_slow {
 /* Prepare `ctx->slow`. False: errno has the reason. */
 bool rdma_slow_open(struct shunt_transport_ctx *ctx);
 void rdma_slow_free(struct rdma_slow *slow);
-/* Begin this call for the rail's queue pair. Until it has ended only the thread
- * may use the queue pair. */
+/* Begin this call for the rail's queue pair. Until the call has ended, only the
+ * thread may use the queue pair. */
 void rdma_slow_begin(struct rdma_rail *rail, enum rdma_task task);
 /* Has the last call of this rail ended? */
 bool rdma_slow_ended(const struct rdma_rail *rail);

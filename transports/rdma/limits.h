@@ -11,26 +11,27 @@
 #define RDMA_LINES 1024 /* lines of a ring */
 #define RDMA_RING ((size_t)RDMA_LINE * RDMA_LINES)
 #define RDMA_CREDITS 64       /* most credits of a rail */
-#define RDMA_REPORT_CREDITS 4 /* of these, only for reports */
+#define RDMA_REPORT_CREDITS 4 /* credits of a rail that only reports use */
 #define RDMA_REPORT_AT 16 /* unreported requests after which a report is due */
 #define RDMA_SPARE 32     /* receive requests that are posted again together */
-/* Lines reserved for records of this transport's own. */
+/* Lines reserved for records of the transport itself, without a put. */
 #define RDMA_OWN_LINES 8
 #define RDMA_RECORDS 256 /* most records under way */
 #define RDMA_FRAGMENT ((size_t)256 << 10)
-#define RDMA_INLINED 128 /* bytes in a request, if the device can */
+#define RDMA_INLINED 128 /* most bytes inside a request, if the device can */
 #define RDMA_REASON 256  /* bytes of an error text */
-/* Largest put through the ring from registered memory; and the most from other
- * memory: the ring has room for two of these. */
+/* RDMA_SMALL: largest put through the ring from registered memory.
+ * RDMA_COPIED_MOST: largest from other memory; the ring has room for two such
+ * puts. */
 #define RDMA_SMALL ((size_t)8 << 10)
 #define RDMA_COPIED_MOST ((size_t)24 << 10)
 
-/* A NIC waits 4.096 us times 2 to this power for an acknowledgement. It repeats
- * a request this often: together a third of a second. */
+/* A NIC waits 4.096 us times 2^RDMA_TIMEOUT for an acknowledgement. It repeats
+ * a request RDMA_RETRIES times. That takes a third of a second in all. */
 #define RDMA_TIMEOUT 14
 #define RDMA_RETRIES 4
-/* How long a peer may be without a rail (time_without_rail.h). A longer pause
- * between two checks counts as only this much. */
+/* RDMA_DARK_MS: how long a peer may be without a rail (time_without_rail.h).
+ * RDMA_DARK_STEP_MS: most that a pause between two checks counts. */
 #define RDMA_DARK_MS 200
 #define RDMA_DARK_STEP_MS 20
 /* How long the loss of a peer that did not die is held back, because another
@@ -38,8 +39,8 @@
  * processes may be late if there are more of them than CPUs. */
 #define RDMA_HOLD_MS 100
 
-/* A network that carries nothing any more must be an error within a second:
- * typically after this time. */
+/* If a network carries nothing any more, callers must get an error within a
+ * second. Usually they get it after this sum. */
 _Static_assert((4096LL << RDMA_TIMEOUT) * (RDMA_RETRIES + 1) / 1000000 +
                        RDMA_DARK_MS + RDMA_HOLD_MS <=
                    700,

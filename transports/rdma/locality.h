@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The distance of NICs. */
+/* Distances of NICs from this thread. */
 #ifndef SHUNT_RDMA_LOCALITY_H
 #define SHUNT_RDMA_LOCALITY_H
 

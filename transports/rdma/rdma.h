@@ -21,17 +21,17 @@
  * the record would say (direct_puts.c). All puts take effect in the order of
  * their records.
  *
- * An immediate has the number of its request on its rail, the line of the ring
- * at which the record begins, and the *lap*: how often the ring has been filled
- * before. Otherwise it is a *report*: how many requests of its rail have
- * arrived, and how many records have taken effect. Records carry both numbers,
- * too, and direct puts the first.
+ * An immediate has the number of its request on its rail. For a record or a
+ * fragment it also has the line of the ring at which the record begins, and the
+ * *lap*: how often the ring has been filled before. A *report* says how many
+ * requests of its rail have arrived, and how many records have taken effect.
+ * Records carry both numbers, too, and direct puts carry the first.
  *
  * Every request has an immediate, which uses up a receive request of the
- * receiver. So a sender has credits for each rail, which reports return. A
- * receiver has as many receive requests posted for each rail. Each NIC has some
- * more, so that used ones can be posted again in groups. So a receive request
- * is never missing. The last credits are only for reports. (This avoids a
+ * receiver. So a sender has credits for each rail, and reports return credits.
+ * A receiver has as many receive requests posted for each rail. Each NIC has
+ * some more, so that used ones can be posted again in groups. So a receive
+ * request is never missing. Only reports use the last credits. (This avoids a
  * deadlock. Assume that both sides of a rail are out of credits, with
  * everything handled. The last message of each is then a report, which the
  * other side handled after sending its own last message. The report returned at
@@ -40,12 +40,12 @@
  *
  * A rail that fails is repaired by its two sides alone (rail.c). Each side puts
  * its queue pair into the error state, handles what has arrived, and destroys
- * it, so that nothing more arrives over it. Then it sends the other side, by
- * tcp, the numbers of all requests that have arrived. The other side sends the
- * remaining ones over another rail. So a request takes effect once: either its
- * number was sent, or it is sent again.
+ * it, so that nothing more arrives over it. Then each side sends the other, by
+ * tcp, the numbers of all requests that have arrived. The other side sends all
+ * other requests again over another rail. So a request takes effect once:
+ * either its number was sent, or the request is sent again.
  *
- * The tcp transport, which this one opens for itself, does the rest:
+ * This transport opens a context of the tcp transport, which does the rest:
  * connecting, the proof of the secret, wake-ups of sleeping ranks, leaving and
  * the loss of peers. A NIC reports a dead peer late or never, a socket at once.
  *
@@ -95,20 +95,20 @@
 struct rdma_nic {
     struct shunt_transport_ctx *ctx;
     int index;
-    char name[80]; /* as "mlx5_0:1" */
+    char name[80]; /* such as "mlx5_0:1" */
     struct ibv_context *device;
     uint8_t port;
     int gid_index;
     uint8_t service; /* service level */
     bool behind;     /* SHUNT_RDMA_IMMEDIATE=behind: post.c */
-    /* The place now; and the place at its discovery. Both ranks of a pair know
-     * the latter, which decides the NICs of each rail. */
+    /* `place`: address of the port now. `found`: when it was discovered; both
+     * ranks of a pair have `found`, which decides the pairs of NICs. */
     struct rdma_place place, found;
     size_t fragment;
     size_t piece;    /* bytes that can be registered at once */
     bool dead;       /* the device has failed for good */
     bool down;       /* the port is down, according to the last event */
-    int64_t down_at; /* in ms */
+    int64_t down_at; /* time at which `down` was set, in ms */
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
@@ -120,13 +120,13 @@ struct rdma_nic {
     unsigned used; /* used receive requests that are not posted again yet */
     /* Receive requests. All are alike, and each points to the next. */
     struct ibv_recv_wr receives[RDMA_SPARE + RDMA_CREDITS];
-    uint64_t bytes; /* sent */
+    uint64_t bytes; /* bytes sent */
     char bytes_name[96];
 };
 
 struct shunt_transport_reg {
     struct transport_region region; /* first: regions.h */
-    struct rdma_pieces pieces;      /* no piece if it has 0 bytes */
+    struct rdma_pieces pieces;      /* no piece if the memory has 0 bytes */
     /* For rare puts: the registration with tcp, which holds a reference. NULL:
      * the memory is brief, or in more than one piece. */
     struct shunt_transport_reg *tcp;
@@ -134,78 +134,78 @@ struct shunt_transport_reg {
 
 struct shunt_transport_remote {
     struct transport_far far; /* first: regions.h */
-    int refs;                 /* by the import, and by each large put to it */
-    bool refused;             /* the peer's NIC refused a write */
+    int refs;     /* one for the import, and one for each large or direct put */
+    bool refused; /* the peer's NIC refused a write */
     uint64_t addr;
     size_t piece, count; /* as in rdma_pieces */
     bool brief;
     struct shunt_transport_remote *tcp; /* NULL: not registered with tcp */
-    uint32_t key[]; /* (RDMA_RAILS x count): by the peer's NICs */
+    uint32_t key[]; /* (RDMA_RAILS x count): by NIC of the peer, and by piece */
 };
 
-/* A large put that is not all sent or not all acknowledged. */
+/* A large put of which some fragments are not sent or not acknowledged. */
 struct rdma_large {
     struct rdma_large *next;                 /* list ep.larges: not all sent */
     struct rdma_large *next_open, **open_at; /* list ep.open */
     struct shunt_transport_ep *ep;
     unsigned char *local;
-    struct shunt_transport_remote *remote; /* held */
+    struct shunt_transport_remote *remote; /* referenced */
     size_t to;                             /* offset in `remote` */
     uint32_t place;                        /* line and lap of its record */
     size_t bytes, sent;
-    bool waits; /* until `after` records are in effect: */
+    bool waits; /* no fragment is sent until `after` records are in effect */
     uint32_t after;
     unsigned under_way;   /* fragments that a NIC still has */
     unsigned unconfirmed; /* fragments that the peer has not reported yet */
-    struct shunt_transport_reg *reg; /* held, or NULL: `own` is registered */
+    struct shunt_transport_reg *reg; /* referenced; NULL: `own` is used */
     struct rdma_pieces own;          /* registered with the NICs used so far */
     const struct rdma_pieces *from;  /* `own`, or the pieces of `reg` */
     size_t from_at;                  /* offset in `from` */
-    unsigned unreadable; /* a bit for each NIC that refused to register it */
+    unsigned unreadable; /* a bit for each NIC that refused to register `own` */
     int error;           /* errno of the last refusal */
     unsigned *pending;
 };
 
 /* A record in the peer's ring, or a direct put. */
 struct rdma_target {
-    uint64_t address; /* that the put writes to */
+    uint64_t address; /* remote address that the put writes to */
     uint64_t bytes : 48;
-    uint64_t lines : 12;  /* of the record, and lines skipped before it */
-    uint64_t sent : 1;    /* no NIC reads the mirror of it any more */
+    uint64_t lines : 12;  /* lines of the record, and skipped before it */
+    uint64_t sent : 1;    /* no NIC reads the record in the mirror any more */
     uint64_t alone : 1;   /* the put has no fragments */
     uint64_t arrived : 1; /* `alone`, and reported by the peer as arrived */
 };
 
-/* The arrivals of a record that begins at this line. */
+/* Arrivals of the record that begins at this line, and of its fragments. */
 struct rdma_line {
     uint32_t fragments : 29;
     uint32_t missing : 1; /* a fragment cannot be written, for good */
     uint32_t record : 1;
-    uint32_t reported : 1; /* a report that it is next was requested */
+    uint32_t reported : 1; /* a report was ordered when the record was next */
 };
 
 /* A request that was posted. It is kept until it is complete and the peer has
  * reported it as arrived. */
 struct rdma_request {
-    struct rdma_large *large; /* of a fragment; NULL: memory was returned */
+    struct rdma_large *large; /* put of a fragment; NULL: memory returned */
     uint64_t offset;          /* offset in `large` */
-    uint32_t bytes;           /* of the fragment, or of a direct put */
-    uint32_t record;          /* number of a record or a direct put */
+    uint32_t bytes;           /* bytes of the fragment, or of the direct put */
+    uint32_t record;          /* number of the record or direct put */
     uint32_t place;           /* line and lap; for a direct put its word */
     uint8_t kind;             /* enum rdma_kind */
-    bool sent;                /* the NIC has completed it */
+    bool sent;                /* the NIC has completed the request */
     bool confirmed; /* of a fragment: reported by the peer as arrived */
-    bool behind;    /* its immediate is a second request */
+    bool behind;    /* the immediate is a second request */
 };
 
 /* The connection between a NIC of this rank and a NIC of the peer. */
 struct rdma_rail {
     struct shunt_transport_ep *ep;
     struct rdma_nic *nic;
-    int index;                    /* index in ep.rail, the same at the peer */
-    unsigned receives;            /* number of receive requests posted for it */
-    int theirs_nic;               /* the index of the peer's NIC */
-    struct rdma_rail *next_of_qp; /* with the same hash */
+    int index;         /* index in ep.rail, the same at the peer */
+    unsigned receives; /* number of receive requests posted for the rail */
+    int theirs_nic;    /* the index of the peer's NIC */
+    struct rdma_rail *next_of_qp; /* next rail in the same slot of nic->by_qp */
     struct ibv_qp *qp;            /* NULL again once RDMA_DESTROY has ended */
     uint32_t qp_num;
 
@@ -213,19 +213,19 @@ struct rdma_rail {
     enum rdma_stage stage;
     uint64_t word_sent; /* last rdma_word() sent to the peer */
     struct rdma_hello ours, theirs;
-    struct rdma_arrivals arrivals[2]; /* sent to the peer; by life: even, odd */
+    struct rdma_arrivals arrivals[2]; /* of even, odd lives; sent to the peer */
     bool connected;                   /* the queue pair is connected */
-    /* The first request of the rail: sent; acknowledged by the peer's NIC; and
+    /* The first request was sent; the peer's NIC has acknowledged a request;
      * the peer's first request has arrived. */
     bool probed, acked, probe_arrived;
     bool was_up;
     int gid_index; /* index of ours.place.gid */
     bool drained;  /* nothing more arrives from the queue pair */
-    int64_t broken_at, deadline, try_at; /* in ms */
-    unsigned failures;                   /* since the rail was last up */
+    int64_t broken_at, deadline, try_at; /* times in ms */
+    unsigned failures;                   /* since the rail was last reached */
 
-    /* The last call of blocking_calls.c, whether it has ended, the result of
-     * connecting, and when the call began, in ms. */
+    /* The last call of blocking_calls.c; whether it has ended; the errno of
+     * connecting; and the time at which the call began, in ms. */
     enum rdma_task task;
     bool task_ended;
     int task_error;
@@ -236,8 +236,8 @@ struct rdma_rail {
     uint32_t posted,
         confirmed;  /* requests posted; and reported by the peer as arrived */
     unsigned sends; /* occupied places in the send queue */
-    struct ibv_send_wr wr; /* the last one, most of which the next one uses
-                                 again */
+    /* the last work request; the next one keeps most of its fields */
+    struct ibv_send_wr wr;
     /* An immediate that had no room behind its payload. wr_id 0: none. */
     struct ibv_send_wr unsaid;
     uint64_t bytes;
@@ -246,11 +246,11 @@ struct rdma_rail {
     struct rdma_request *log; /* (credits); index: rdma_slot() */
 
     /* receiving */
-    struct rdma_arrivals here;
+    struct rdma_arrivals here; /* requests that have arrived over the rail */
     uint32_t newest_report; /* 1 + number of the newest request with a report */
-    uint32_t reported;
-    uint32_t report_to; /* report up to this request as soon as possible */
-    bool report;        /* report now */
+    uint32_t reported;      /* here.base as last reported to the peer */
+    uint32_t report_to;     /* report up to this request as soon as possible */
+    bool report;            /* a report is due now */
 };
 
 /* Index in `log`, or in the reports, for a request of this number. */
@@ -263,16 +263,16 @@ struct shunt_transport_ep {
     struct shunt_transport_ctx *ctx;
     int peer;
     struct transport_link *remotes;
-    struct rdma_inbox *boxes; /* [0]: mirror of the peer's; [1]: of this rank */
-    struct rdma_pieces boxes_mr; /* of one piece */
+    struct rdma_inbox *boxes;    /* [0]: mirror of the peer's; [1]: own inbox */
+    struct rdma_pieces boxes_mr; /* the registration of `boxes`, in one piece */
 
     /* connecting */
     struct shunt_transport_ep *tcp;
     struct shunt_transport_remote *mail; /* the peer's mail, a remote of tcp */
     int pairs;                           /* number of pairs of NICs */
-    uint8_t pair[RDMA_RAILS][2];
-    uint32_t credits; /* of each rail */
-    /* From the first put on, one for each pair: */
+    uint8_t pair[RDMA_RAILS][2]; /* indexes of this rank's and the peer's NIC */
+    uint32_t credits;            /* most requests under way on each rail */
+    /* From the first put on there is a rail for each pair. */
     struct rdma_rail *rail; /* (rails) */
     struct rdma_request *logs;
     int rails;
@@ -281,39 +281,38 @@ struct shunt_transport_ep {
     bool ready;      /* rails carry puts */
     /* Not SHUNT_OK: puts return this, because the start failed on this rank. */
     enum shunt_status unable;
-    int64_t first_up; /* in ms: when the first rail was up; 0: never */
+    int64_t first_up; /* time at which the first rail was up, in ms; 0: never */
     bool broken_sent;
     struct rdma_dark dark; /* the time without a rail */
     unsigned darks;        /* times without a rail since the last progress of
                               requests */
     uint32_t moved;        /* requests that have arrived, in both directions */
-    uint32_t dark_moved;   /* `moved` when it was last without a rail */
+    uint32_t dark_moved;   /* `moved` when the peer was last without a rail */
     char reason[RDMA_REASON];
 
     /* losing */
-    bool left, died;   /* what tcp says: left in order, or died; neither:
-                          unknown */
+    /* tcp reports: the peer has left in order, or has died; neither: unknown */
+    bool left, died;
     bool broken;       /* no rail is left */
-    bool gone;         /* seen by the last progress() */
+    bool gone;         /* progress() has reported the peer as gone */
     bool dropped;      /* a put was dropped, because the peer had left */
     bool by_tcp;       /* a rare put was sent by tcp, and is not flushed */
-    int64_t broken_at; /* in ms */
+    int64_t broken_at; /* time at which `broken` was set, in ms */
 
-    /* sending: number of the next record; of the first not known to be in
-     * effect; and of the first that is still in the ring */
+    /* sending: number of the next record; of the first record not known to be
+     * in effect; and of the first record that is still in the ring */
     uint32_t sequence, records_confirmed, records_freed;
     uint32_t put_end;            /* `sequence` after the last put */
-    uint32_t tail, lap;          /* of the next record */
+    uint32_t tail, lap;          /* line and lap of the next record */
     uint32_t used;               /* lines in use */
     struct rdma_target *targets; /* (RDMA_RECORDS) */
     struct rdma_known *words;    /* (RDMA_WORDS), as the peer will have them */
-    struct rdma_direct *directs; /* (RDMA_DIRECTS), by the last bits of their
-                                    numbers */
-    struct rdma_large *larges, **last_large; /* not all sent */
-    struct rdma_large *open;                 /* not all acknowledged */
-    unsigned large_count;                    /* number in `open` */
-    unsigned lent; /* large and direct puts with `pending` */
-    bool asked;    /* for a report, by the record `ask_sequence` - 1 */
+    struct rdma_direct *directs; /* by number modulo RDMA_DIRECTS */
+    struct rdma_large *larges, **last_large; /* puts not completely sent */
+    struct rdma_large *open; /* puts whose fragments are not all acknowledged */
+    unsigned large_count;    /* number of puts in `open` */
+    unsigned lent; /* number of large and direct puts with `pending` */
+    bool asked;    /* record `ask_sequence` - 1 asks for a report */
     uint32_t ask_sequence;
     enum shunt_status failed; /* returned by the next put or flush */
     /* Requests of rails that failed, which are sent again before all others. */
@@ -323,26 +322,27 @@ struct shunt_transport_ep {
     /* receiving */
     struct rdma_line *lines;       /* (RDMA_LINES) */
     struct rdma_known *words_here; /* (RDMA_WORDS) */
-    /* direct puts that wait for their turn: 1 + word */
+    /* by turn: 1 + the word of a direct put that is early; 0: none */
     uint8_t arrived[RDMA_DIRECTS];
-    uint32_t head, head_lap;
-    uint32_t next_record;
-    uint32_t lines_freed; /* lines freed but not reported */
-    /* Number of refusals by this rank, counted together while not reported; the
-     * number that it last sent; and the number that the peer last sent. */
+    uint32_t head, head_lap; /* line and lap of the next record */
+    uint32_t next_record;    /* number of the next put to take effect */
+    uint32_t lines_freed;    /* lines freed but not reported */
+    /* Number of refusals by this rank, where those between two reports count as
+     * one; the number that it last sent; the number that the peer last sent. */
     uint8_t refusals;
     uint8_t refusals_reported;
     uint8_t refusals_known;
-    bool refused;       /* this rank has refused a put */
-    bool has_refused;   /* the peer has refused a put */
-    bool refusals_wait; /* its report takes effect at this record: */
+    bool refused;     /* this rank has refused a put */
+    bool has_refused; /* the peer has refused a put */
+    /* true: has_refused is set once `next_record` reaches refusals_after */
+    bool refusals_wait;
     uint32_t refusals_after;
 };
 
 struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     int rank, nranks;
-    int peers, connections; /* peers with room; connected peers */
+    int peers, connections; /* peers that have room; peers with an endpoint */
     int started;            /* connected peers with queue pairs */
     const struct shunt_transport *tcp;
     struct shunt_transport_ctx *tcp_ctx;
@@ -354,7 +354,7 @@ struct shunt_transport_ctx {
 
     struct rdma_nic nics[RDMA_RAILS];
     int nic_count;
-    uint32_t credits; /* room for each peer and NIC */
+    uint32_t credits; /* requests under way for each peer and NIC, at most */
     size_t fragment;
     size_t piece;  /* bytes that all NICs can register at once */
     size_t copied; /* puts up to this size are copied, not registered */
@@ -366,10 +366,10 @@ struct shunt_transport_ctx {
     unsigned larges;
     int connecting;
     int breaking;     /* peers that are broken but not gone */
-    int64_t death_at; /* in ms: when a peer that died was last gone */
+    int64_t death_at; /* time of the last report of a dead peer, in ms */
     int fencing;      /* rails that are broken but not fenced */
     int dark;         /* peers without a rail that are not broken */
-    int mending;      /* rails that are not up, of peers that are */
+    int mending;      /* unreached rails of peers that are not broken */
     bool retry;       /* a request could not be posted */
     bool rare;        /* a rare put may still be in tcp's queue */
     bool look;        /* call look_around() in the next progress() */
@@ -389,26 +389,26 @@ struct shunt_transport_ctx {
 
 /* The monotonic clock, in ms. */
 int64_t rdma_now(void);
-/* The rest of close(), when no queue pair is left. */
+/* Do the rest of close() when no queue pair is left. */
 void rdma_close_rest(struct shunt_transport_ctx *ctx);
 
 /* --- device.c ---------------------------------------------------------------- */
 
-/* Find the usable ports, at most RDMA_RAILS, and open their devices. Returns
- * the number. `why`: which ports, and why others are not usable. */
+/* Find at most RDMA_RAILS usable ports, and open their devices. Returns the
+ * number of ports. `why` names them, and says why others are not usable. */
 int rdma_nics_find(const struct shunt_transport_host *host,
                    struct rdma_nic *nics, char *why, size_t why_len);
-/* Is the port active, and has it an address? If so, read its attributes
- * again. */
+/* Read the attributes of the port again. Returns true if it is active and has
+ * an address; otherwise `why` has the reason. */
 bool rdma_port_look(const struct shunt_transport_host *host,
                     struct rdma_nic *nic, char *why, size_t why_len);
 /* Do both places seem to be in the same network? */
 bool rdma_on_one_network(const struct rdma_place *a,
                          const struct rdma_place *b);
-/* Can they reach each other? LIDs are valid only within a subnet of InfiniBand;
- * RoCE is routed. */
+/* Can the two ports reach each other? LIDs are valid only within a subnet of
+ * InfiniBand; RoCE is routed. */
 bool rdma_may_reach(const struct rdma_place *a, const struct rdma_place *b);
-/* The subnet of a port of InfiniBand: "fe80:0:0:1::". */
+/* Write the subnet of a port of InfiniBand, such as "fe80:0:0:1::". */
 #define RDMA_SUBNET 48
 void rdma_subnet_name(const struct rdma_place *place, char name[RDMA_SUBNET]);
 
@@ -428,7 +428,7 @@ void rdma_post_receives_again(struct rdma_nic *nic);
  * *inlined: bytes that fit into a request itself. NULL: errno says why. */
 struct ibv_qp *rdma_qp_create(const struct rdma_nic *nic, uint32_t sends,
                               uint32_t *inlined);
-/* Connect the queue pair, as the hellos say. An errno, or 0. */
+/* Connect the queue pair according to the hellos. Returns 0 or an errno. */
 int rdma_qp_connect(struct rdma_rail *rail);
 
 /* --- connect.c --------------------------------------------------------------- */
@@ -438,7 +438,7 @@ enum shunt_status rdma_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
                                const void *blob, size_t len,
                                struct shunt_transport_ep **ep);
-/* Give the peer up: end all that is under way. */
+/* Give the peer up for this reason: break all rails, end puts under way. */
 void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Count the peer as one that is being connected, or no longer. */
@@ -447,15 +447,15 @@ void rdma_count_connecting(struct shunt_transport_ep *ep, bool connecting);
 void rdma_look(struct shunt_transport_ctx *ctx);
 /* Mark peers as gone whose queue pairs have delivered all that had arrived. */
 void rdma_note_losses(struct shunt_transport_ctx *ctx);
-/* Return all memory of puts to the callers. */
+/* Free all remotes, and return the memory of all puts to the callers. */
 void rdma_endpoint_end(struct shunt_transport_ep *ep);
-/* Free the endpoint afterwards, when its queue pairs are gone. */
+/* Free the endpoint after rdma_endpoint_end(), when it has no queue pairs. */
 void rdma_endpoint_free(struct shunt_transport_ep *ep);
 
 /* --- start.c ----------------------------------------------------------------- */
 
-/* Pair this rank's NICs with those of the peer, whose places are given.
- * SHUNT_ERR_UNSUPPORTED: no pair. */
+/* Pair this rank's NICs with those of the peer, which have these places.
+ * SHUNT_ERR_UNSUPPORTED: there is no pair. */
 enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
                                const struct rdma_place *places, int count);
 /* Do the NICs seem to be in one network, so that connecting can wait for the
@@ -464,28 +464,28 @@ bool rdma_is_near(const struct shunt_transport_ep *ep,
                   const struct rdma_place *places);
 /* Make rings and rails. */
 enum shunt_status rdma_start(struct shunt_transport_ep *ep);
-/* Start because of a put. SHUNT_IN_PROGRESS: rails are being connected. */
+/* Do that because of a put. SHUNT_IN_PROGRESS: rails are being connected. */
 enum shunt_status rdma_start_by_put(struct shunt_transport_ep *ep);
-/* Start if the peer has started, and do one step of all rails. */
+/* If the peer has made rails, make them here, too. Do one step of all rails. */
 void rdma_start_step(struct shunt_transport_ep *ep, int64_t now);
-/* The most memory that a connected peer uses, without its rings. */
+/* Returns the most memory that a connected peer uses, without its rings. */
 size_t rdma_bytes_of_a_peer(const struct shunt_transport_ctx *ctx);
 
 /* --- rail.c ------------------------------------------------------------------ */
 
 /* Prepare a rail for its first life. */
 void rdma_rail_init(struct rdma_rail *rail);
-/* Give the rail up, for this reason. If it was the last one, give the peer up,
- * too. */
+/* Put the rail into the stage RDMA_BROKEN, for this reason. If it was the last
+ * one, the peer becomes dark, or is given up. */
 void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Put its queue pair into the error state. */
+/* Put the rail's queue pair into the error state. */
 void rdma_rail_stop(struct rdma_rail *rail);
-/* Do one step of its life, if it is time. */
+/* Do the next step of the rail's life, if it is due. */
 void rdma_rail_step(struct rdma_rail *rail, int64_t now);
-/* If no rail is left: give the peer up if its time is over. */
+/* Give the peer up if it has been without a rail for too long. */
 void rdma_rails_look(struct shunt_transport_ep *ep, int64_t now);
-/* Has everything been handled that its queue pair had? */
+/* Have all completions of the rail's queue pair been handled? */
 bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now);
 /* Is no other rail of this peer usable? */
 bool rdma_rail_is_last(const struct rdma_rail *rail);
@@ -495,7 +495,7 @@ static inline struct rdma_rail **rdma_rail_hash(const struct rdma_nic *nic,
     return &nic->by_qp[number & nic->by_qp_mask];
 }
 
-/* The rail with this queue pair, or NULL. */
+/* Returns the rail with this queue pair, or NULL. */
 static inline struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic,
                                                 uint32_t number)
 {
@@ -506,7 +506,7 @@ static inline struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic,
     return rail;
 }
 
-/* The last rdma_word() that the peer sent: its life and stage. */
+/* Returns the last rdma_word() that the peer sent for this rail. */
 uint64_t rdma_rail_theirs(const struct rdma_rail *rail);
 
 /* --- events.c ---------------------------------------------------------------- */
@@ -522,7 +522,7 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
 void rdma_dereg(struct shunt_transport_ctx *ctx,
                 struct shunt_transport_reg *reg);
 void rdma_reg_drop(struct shunt_transport_reg *reg);
-/* Return the pages to their owner. No queue pair may reach them any more. */
+/* Return the pages to their owner. No queue pair may access them any more. */
 void rdma_reg_give_back(struct shunt_transport_reg *reg);
 enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *key,
                               size_t len,
@@ -530,7 +530,7 @@ enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *key,
 void rdma_release(struct shunt_transport_ep *ep,
                   struct shunt_transport_remote *remote);
 void rdma_remote_drop(struct shunt_transport_remote *remote);
-/* The error of a failed registration, with advice. */
+/* Set and return the error of a failed registration, with advice. */
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                                          size_t bytes, int error);
 
@@ -542,7 +542,7 @@ enum shunt_status rdma_find_crossover(struct shunt_transport_ctx *ctx,
 
 /* --- post.c ------------------------------------------------------------------ */
 
-/* Is there room for one more request? report: for a report. */
+/* Is there room for one more request, or (`report`) for one more report? */
 static inline bool rdma_has_credit(const struct rdma_rail *rail, bool report)
 {
     const uint32_t under_way = rail->posted - rail->confirmed;
@@ -558,7 +558,7 @@ static inline bool rdma_rail_has_room(const struct rdma_rail *rail)
     return rail->stage == RDMA_REACHED && rdma_has_credit(rail, false);
 }
 
-/* A rail with room, or NULL. */
+/* Returns the nearest rail with room, or NULL. */
 struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep);
 /* Post one request. SHUNT_IN_PROGRESS: the NIC has no room. SHUNT_ERR_PEER: the
  * rail broke. */
@@ -568,19 +568,19 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
 /* Is there room for a record of a caller's put? */
 bool rdma_has_room(const struct shunt_transport_ep *ep,
                    const struct rdma_record *record);
-/* Post a record, with its payload behind it (record->bytes), in the ring.
- * SHUNT_IN_PROGRESS: no room. SHUNT_ERR_PEER: the connection broke. *place: its
- * line and lap. own: a record of this transport itself, which may use the lines
- * reserved for those. */
+/* Post a record in the ring, with its payload of record->bytes behind it.
+ * SHUNT_IN_PROGRESS: no room. SHUNT_ERR_PEER: the connection broke. *place: the
+ * line and lap of the record, if not NULL. own: a record of the transport
+ * itself, which may use the lines reserved for such records. */
 enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
                                    struct rdma_record *record,
                                    const void *payload, bool own,
                                    uint32_t *place);
-/* Post a record again over this rail. It is still in the mirror. */
+/* Post a record again over this rail. The record is still in the mirror. */
 enum shunt_status rdma_repost_record(struct rdma_rail *rail,
                                      const struct rdma_request *request);
-/* Report to the peer as soon as there is room, over all rails that have
- * news. */
+/* Order reports to the peer over all rails with arrivals that are not reported.
+ * They are sent as soon as there is room. */
 void rdma_want_report(struct shunt_transport_ep *ep);
 /* Is it time to report? Only arrivals without a gap are reported. Arrivals
  * behind a gap are reported when the gap is closed. */
@@ -601,22 +601,22 @@ static inline bool rdma_report_is_due(const struct shunt_transport_ep *ep)
     return false;
 }
 
-/* Report to the peer, if it is time. */
+/* Send reports to the peer over the rails for which one is due. */
 void rdma_post_reports(struct shunt_transport_ep *ep);
-/* Post the first request of a rail, by which its sides reach each other. */
+/* Post the first request of a rail, which shows the peer that it works. */
 void rdma_post_probe(struct rdma_rail *rail);
-/* The request of this number, which arrived over this rail, has reported
- * `progress`. */
+/* Handle `progress`, which the peer has reported by the request of this number.
+ * The request arrived over this rail. */
 void rdma_on_report(struct rdma_rail *rail, uint32_t number,
                     const struct rdma_progress *progress);
-/* The same, but only for the requests of this rail, in the lowest bits of
- * `place`. */
+/* Handle the report of a direct put. Bits of `place` are the lowest bits of the
+ * number of requests that have arrived over this rail. */
 void rdma_on_report_bits(struct rdma_rail *rail, uint32_t number,
                          uint32_t place);
 /* The peer has reported this request as arrived. */
 void rdma_request_confirmed(struct rdma_rail *rail,
                             struct rdma_request *request);
-/* The NIC has completed a request. ok: the peer's NIC has acknowledged it. */
+/* The NIC has completed this request. ok: the peer's NIC acknowledged it. */
 void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
                        bool ok);
 /* Post immediates for which there was no room. */
@@ -626,13 +626,13 @@ void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc);
 
 /* --- large.c ----------------------------------------------------------------- */
 
-/* Can the NIC of a rail that was reached read it? If not, errno says why. */
+/* Can the NIC of a reached rail read the memory? If not, errno says why. */
 bool rdma_large_is_readable(struct rdma_large *large);
-/* A rail with room for a fragment of this put, or NULL. */
+/* Returns a rail with room for a fragment of this put, or NULL. */
 struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large);
 /* Post fragments of large puts, as many as there is room for. */
 void rdma_post_fragments(struct shunt_transport_ep *ep);
-/* The number of its fragments. */
+/* Returns the number of fragments of this put. */
 uint32_t rdma_large_fragments(const struct rdma_large *large);
 /* Post these bytes of the put over this rail. */
 enum shunt_status rdma_post_fragment(struct rdma_rail *rail,
@@ -641,20 +641,19 @@ enum shunt_status rdma_post_fragment(struct rdma_rail *rail,
 /* Notify the peer that a fragment of this record is missing for good. */
 enum shunt_status rdma_post_no_fragment(struct rdma_rail *rail, uint32_t place);
 void rdma_large_add(struct rdma_large *large);
-/* End the put if all of it is complete and reported. */
+/* End the put if all its fragments are complete and reported. */
 void rdma_large_look(struct rdma_large *large);
-/* Drop all parts that were not posted. */
+/* Drop all fragments that were not posted. */
 void rdma_drop_larges(struct shunt_transport_ep *ep);
-/* Return memory to callers, even of fragments that never complete. */
+/* Return the memory of puts with `pending`, even if they never complete. */
 void rdma_forget_lent(struct shunt_transport_ep *ep);
-/* End all large puts. The queue pairs are gone, so nothing completes any
- * more. */
+/* End all large puts. No queue pair is left, so no fragment completes. */
 void rdma_end_larges(struct shunt_transport_ep *ep);
 
 /* --- replay.c ---------------------------------------------------------------- */
 
-/* `arrivals`: requests of this rail that have arrived. Queue all others to be
- * sent again. */
+/* `arrivals` lists the requests of this rail that have arrived. Queue all other
+ * requests to be sent again. */
 void rdma_settle(struct rdma_rail *rail, const struct rdma_arrivals *arrivals);
 /* Send queued requests again. False: some are left. */
 bool rdma_replay(struct shunt_transport_ep *ep);
@@ -673,7 +672,7 @@ size_t rdma_counters(const struct shunt_transport_ctx *ctx,
 
 /* --- rare_puts.c ------------------------------------------------------------------ */
 
-/* Put to a peer without rails: by tcp, or otherwise as a first put. */
+/* Put to a peer without rails: by tcp, or as a first put, which makes rails. */
 enum shunt_status rdma_put_rare(struct shunt_transport_ep *ep,
                                 const struct shunt_transport_put *put);
 /* If all rare puts have taken effect, clear ep.by_tcp. Sets ep.failed if one
@@ -684,8 +683,8 @@ void rdma_flush_rare(struct shunt_transport_ep *ep);
 
 #define RDMA_BATCH 32
 
-/* Handle up to RDMA_BATCH completions. Returns their number. If it is less,
- * none is left at the moment, as a rule. */
+/* Handle up to RDMA_BATCH completions. Returns their number. If it is less than
+ * RDMA_BATCH, usually no completion is left at the moment. */
 int rdma_poll_nic(struct rdma_nic *nic);
 
 static inline int rdma_poll(struct shunt_transport_ctx *ctx)

@@ -2,9 +2,9 @@
 /*
  * How long a peer may be without a rail, or *dark*: see rail.c.
  *
- * The time is counted from one check to the next. Of a longer pause between
- * checks only the beginning counts: a process that did not run could not see
- * that its NIC had repaired the connection.
+ * The time is counted from one check to the next. If the pause between two
+ * checks is long, only RDMA_DARK_STEP_MS of it count, because a process that
+ * did not run could not see that its NIC had repaired the connection.
  */
 #ifndef SHUNT_RDMA_TIME_WITHOUT_RAIL_H
 #define SHUNT_RDMA_TIME_WITHOUT_RAIL_H
@@ -20,7 +20,7 @@ struct rdma_dark {
     int64_t looked; /* time of the last check, in ms */
 };
 
-/* Begin to count at `now`. The time already counts from `since`. */
+/* Begin to count at `now`. The peer has been dark since `since`. */
 static inline void rdma_dark_begin(struct rdma_dark *dark, int64_t now,
                                    int64_t since)
 {
@@ -29,7 +29,7 @@ static inline void rdma_dark_begin(struct rdma_dark *dark, int64_t now,
 }
 
 /* Count the time up to `now`. waits: the software of the other side must
- * answer, for which it always has the full time. True: the time is over. */
+ * answer; its time begins again at each check. True: the time is over. */
 static inline bool rdma_dark_look(struct rdma_dark *dark, int64_t now,
                                   bool waits)
 {
