@@ -8,15 +8,15 @@
  * wait for an address, so that takes three seconds. If the caller's thread made
  * these calls, it could not report a lost peer, nor close, in time.
  *
- * So a rail may have one such call under way (rdma_rail.task). Meanwhile its
- * queue pair belongs to the thread, as do the fields of the rail that
+ * So a rail may have one such call under way (rdma_rail.task). Meanwhile only
+ * the thread may use the rail's queue pair, and the fields of the rail that
  * rdma_qp_connect() reads. Threads end when there is nothing to do, so that a
- * process that forks usually has none. If no thread can be made, the call is
- * made at once.
+ * process that forks usually has none. If no thread can be made, the caller
+ * makes the call at once.
  *
  * close() waits for the calls for a bounded time. If queue pairs are then left,
- * the last thread destroys them and all else, because a device cannot be closed
- * before.
+ * the last thread destroys them, and then frees the rest of the context. A
+ * device cannot be closed before its queue pairs are destroyed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -28,7 +28,7 @@
 #include "transports/common/descriptor.h"
 #include "transports/rdma/rdma.h"
 
-/* The most threads; the kernel may delay each. */
+/* Most threads at a time. The kernel may delay each of them. */
 #define THREADS 32
 
 bool rdma_slow_open(struct shunt_transport_ctx *ctx)
@@ -182,7 +182,8 @@ bool rdma_slow_ended(const struct rdma_rail *rail)
 
 /* --- closing ------------------------------------------------------------------ */
 
-/* Destroy its queue pair, now or after the call that is under way. */
+/* Destroy the rail's queue pair. If a call is under way, its thread does so
+ * when the call has ended. */
 static void destroy_queue_pair(struct rdma_rail *rail)
 {
     struct rdma_slow *slow = &rail->ep->ctx->slow;

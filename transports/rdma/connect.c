@@ -6,7 +6,7 @@
  * secret. Usually the first put makes the rails (start.c). Rails are made at
  * once if it is doubtful whether the devices of a pair reach each other. Such a
  * pair is connected when both sides have received a request over one rail, and
- * each knows that the other side knows it. If no device reaches the other, both
+ * both have confirmed that to each other. If no device reaches the other, both
  * sides get the same result, and another transport can be used.
  *
  * A peer is lost when its socket or process ends, or when its last rail has
@@ -18,8 +18,8 @@
  * The end of a process is certain. But a peer that has left, or whose
  * connection broke, may only have reacted to the death of another: a rank that
  * notices a death gives up, withdraws memory to which others still write, and
- * leaves. So peers that died are reported as gone first, and others some time
- * later. A death is noticed within that time.
+ * leaves. So peers that died are reported as gone first. Other peers are
+ * reported some time later, long enough to notice a death meanwhile.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ struct address {
     uint32_t places;
     uint32_t mail_key_len, tcp_len;
     unsigned char mail_key[64];
-    /* the address of tcp is behind this */
+    /* the address of tcp follows this struct */
 };
 
 static const char address_magic[8] = "shunrdm4";
@@ -227,8 +227,8 @@ void rdma_note_losses(struct shunt_transport_ctx *ctx)
 
         if (!ep || ep->gone || !ep->broken || !is_drained(ep, now))
             continue;
-        /* Report this peer some time after those that died: callers name the
-         * first one. */
+        /* Report this peer some time after those that died, because callers
+         * name the peer that is reported first. */
         if (!ep->died && (dying || now < ep->broken_at + RDMA_HOLD_MS ||
                           now < ctx->death_at + RDMA_HOLD_MS))
             continue;
@@ -285,7 +285,7 @@ static struct shunt_transport_ep *create(struct shunt_transport_ctx *ctx,
 
 /* --- connecting -------------------------------------------------------------- */
 
-/* Connect by tcp, and import the peer's mail there. */
+/* Connect by tcp, and import the memory of the peer's mail with tcp. */
 static enum shunt_status connect_tcp(struct shunt_transport_ep *ep,
                                      const struct address *a,
                                      const unsigned char *tcp_address)
@@ -303,8 +303,8 @@ static enum shunt_status connect_tcp(struct shunt_transport_ep *ep,
     return status;
 }
 
-/* Prepare what the ranks need to exchange hellos. If it is doubtful whether the
- * rails can be connected, make them. */
+/* Connect by tcp, over which the ranks exchange hellos, and pair their NICs. If
+ * it is doubtful whether rails can be connected, make the rails now. */
 static enum shunt_status prepare(struct shunt_transport_ep *ep,
                                  const struct address *a,
                                  const unsigned char *tcp_address)

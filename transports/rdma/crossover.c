@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The size from which on the memory of a put is registered, if it is not yet.
- * From that size on, registering costs less than copying the payload into the
- * ring, and out of it. Both are measured when the devices are opened, on pages
- * that exist, on other pages each time. The fastest of some tries counts.
+ * The size from which on unregistered memory of a put is registered for the
+ * put. From that size on, registering costs less than copying the payload into
+ * the ring and out of it. Both are measured when the devices are opened. The
+ * measured pages exist already, and each try to copy uses other pages. The
+ * fastest of some tries counts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ static double now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Seconds for registering. Negative: it failed. */
+/* Returns the seconds that registering takes, or a negative number if it
+ * failed. */
 static double time_registering(const struct rdma_nic *nic, void *addr,
                                size_t bytes)
 {
@@ -43,7 +45,7 @@ static double time_registering(const struct rdma_nic *nic, void *addr,
     return least;
 }
 
-/* Seconds for copying into the ring, and out of it. */
+/* Returns the seconds that copying into the ring and out of it takes. */
 static double time_copying(unsigned char *to, const unsigned char *from,
                            size_t bytes)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The choice of devices, ports and addresses: those that SHUNT_RDMA_DEVICE
- * names, in its order. Without it: all that are active and on the same kind of
- * network as the first, the nearest first.
+ * Chooses devices, ports and addresses. SHUNT_RDMA_DEVICE names devices and
+ * their order. Without it, all ports are used that are active and have the same
+ * kind of network as the first one. The nearest ports are the first.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ struct search {
     char used[512], unused[512];
 };
 
-/* The value of a knob, or NULL if it is not set. */
+/* Returns the value of a knob, or NULL if it is not set. */
 static const char *knob(const struct shunt_transport_host *host,
                         const char *name)
 {
@@ -87,7 +87,7 @@ void rdma_subnet_name(const struct rdma_place *place, char name[RDMA_SUBNET])
         name[0] = '\0';
 }
 
-/* How suitable a GID is; 0: not at all. */
+/* Returns how suitable a GID is. 0: the GID cannot be used. */
 static int rank_of_gid(const struct ibv_gid_entry *entry, uint8_t layer)
 {
     if (layer != IBV_LINK_LAYER_ETHERNET)
@@ -97,8 +97,8 @@ static int rank_of_gid(const struct ibv_gid_entry *entry, uint8_t layer)
     return is_ipv4(&entry->gid) ? 3 : is_link_local(&entry->gid) ? 1 : 2;
 }
 
-/* Find the best GID of the port, or that of SHUNT_RDMA_GID_INDEX. False:
- * none. */
+/* Find the best GID of the port, or that of SHUNT_RDMA_GID_INDEX. False: there
+ * is none. */
 static bool find_gid(const struct shunt_transport_host *host,
                      struct rdma_nic *nic, const struct ibv_port_attr *attr)
 {
@@ -130,7 +130,7 @@ static bool is_roce(const struct rdma_nic *nic)
     return nic->place.layer == IBV_LINK_LAYER_ETHERNET;
 }
 
-/* Read SHUNT_RDMA_SL. False: it is not a service level. */
+/* Read SHUNT_RDMA_SL. False: its value is not a service level. */
 static bool find_service(const struct shunt_transport_host *host,
                          struct rdma_nic *nic)
 {
@@ -142,10 +142,10 @@ static bool find_service(const struct shunt_transport_host *host,
     return !asked || (!*end && level < 16);
 }
 
-/* Read SHUNT_RDMA_IMMEDIATE. False: the device cannot do that. "behind"
- * requires a guarantee of InfiniBand and RoCE connections: a receive request
- * completes after all requests that were sent before it over the same
- * connection. */
+/* Read SHUNT_RDMA_IMMEDIATE. False: the value is invalid, or the device cannot
+ * do it. "behind" requires a guarantee of InfiniBand and RoCE connections: a
+ * receive request completes after all requests that were sent earlier over the
+ * same connection. */
 static bool find_immediate(const struct shunt_transport_host *host,
                            struct rdma_nic *nic, char *why, size_t why_len)
 {
@@ -334,9 +334,9 @@ int rdma_nics_find(const struct shunt_transport_host *host,
     struct ibv_device **list;
     int count = 0;
 
-    /* On kernels that do not copy pages of NICs at a fork, libibverbs keeps
-     * them from the child. It is too late (EINVAL) if others use libibverbs
-     * already. */
+    /* Some kernels do not copy pages that NICs use at a fork. There, libibverbs
+     * excludes these pages from the child. The call fails (EINVAL) if other
+     * code has used libibverbs before. */
     (void)ibv_fork_init();
     list = ibv_get_device_list(&count);
     if (list && s.asked)

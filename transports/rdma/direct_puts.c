@@ -3,28 +3,30 @@
  * Direct puts: one request writes the payload to its destination, and there is
  * no record. The immediate has what a record would contain:
  *
- *     its turn    the lowest bits of the number that its record would have; at
- *                 most RDMA_DIRECTS records are under way then
+ *     its turn    the lowest bits of the number that its record would have.
+ *                 They suffice: at most RDMA_DIRECTS records are under way.
  *     the signal  one of the *words* that both sides know. A record names a
- *                 word and its value in full. From the second record on both
- *                 sides know by how much the value grows. As long as it grows
- *                 by that, the number of the word is enough. Both sides learn
- *                 from the same records in the same order: the sender when it
- *                 posts them, the receiver when they take effect. So neither a
- *                 failed rail nor a late report makes the two sides differ.
- *     arrivals    how many requests of this rail have arrived, in their lowest
- *                 bits. A record that has arrived, with all before it, is in
- *                 effect.
+ *                 word and its value in full. From the second record on, both
+ *                 sides know by how much the value grows. As long as the value
+ *                 grows by that step, the number of the word is enough. Both
+ *                 sides learn from the same records in the same order: the
+ *                 sender when it posts them, the receiver when they take
+ *                 effect. So neither a failed rail nor a late report makes the
+ *                 two sides differ.
+ *     arrivals    the lowest bits of the number of requests that have arrived
+ *                 over this rail. A record is in effect when it and all earlier
+ *                 records have arrived.
  *
- * The payload is written before earlier puts have taken effect, so it must not
- * write to the same bytes. It may have to be sent again, over another rail or
- * over the repaired one, so it must be registered memory. It is one request, so
- * it must not cross from one piece of a registration to the next. A put that
- * cannot be direct uses the ring, or is a large put, and both sides learn its
- * word.
+ * The payload is written before earlier puts have taken effect. So a put that
+ * writes to the same bytes as such an earlier put cannot be direct. The payload
+ * may have to be sent again, over another rail or over the repaired one, so it
+ * must be in registered memory. The payload is one request, so it must not
+ * cross from one piece of a registration to the next. A put that cannot be
+ * direct uses the ring, or is a large put, and both sides learn its word.
  *
- * If the peer's NIC refused a direct put because its memory was withdrawn, the
- * sender reports the put as missing: its word grows, and no signal is raised.
+ * The peer's NIC may refuse a direct put because the memory was withdrawn. Then
+ * the sender reports the put as missing. The receiver lets the word grow, and
+ * raises no signal.
  */
 #include <string.h>
 
@@ -78,8 +80,8 @@ static struct rdma_direct *place_of(struct shunt_transport_ep *ep,
     return &ep->directs[sequence % RDMA_DIRECTS];
 }
 
-/* The state of this direct put, or NULL. Completions and reports of a request
- * may arrive long after its record is known to be in effect. */
+/* Returns the state of this direct put, or NULL if it has ended. A completion
+ * or report of its request may arrive long after the end. */
 static struct rdma_direct *find(struct shunt_transport_ep *ep,
                                 uint32_t sequence)
 {
@@ -88,7 +90,7 @@ static struct rdma_direct *find(struct shunt_transport_ep *ep,
     return direct->remote && direct->sequence == sequence ? direct : NULL;
 }
 
-/* Return the caller's memory, which no NIC needs any more. */
+/* Return the memory to the caller. No NIC needs it any more. */
 static void give_back(struct shunt_transport_ep *ep, struct rdma_direct *direct)
 {
     rdma_reg_drop(direct->reg);
@@ -125,8 +127,8 @@ void rdma_direct_refused(struct shunt_transport_ep *ep, uint32_t sequence)
         direct->remote->refused = true;
 }
 
-/* With one rail the acknowledgement of the peer's NIC must do, as for fragments
- * (post.c). */
+/* With one rail, an acknowledgement of the peer's NIC counts as a report of the
+ * peer, as for fragments (post.c). */
 void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence, bool ok)
 {
     struct rdma_direct *direct = find(ep, sequence);
@@ -165,8 +167,9 @@ void rdma_end_directs(struct shunt_transport_ep *ep, enum rdma_end how)
 
 /* --- putting ----------------------------------------------------------------- */
 
-/* A rail with room, or NULL. The nearest one; for larger payloads the one that
- * has carried the fewest bytes. */
+/* Returns a rail with room, or NULL. For payloads of up to RDMA_SMALL bytes it
+ * is the nearest one, for larger payloads the one that has carried the fewest
+ * bytes. */
 static struct rdma_rail *find_rail(const struct shunt_transport_ep *ep,
                                    const struct shunt_transport_put *put)
 {
@@ -183,15 +186,16 @@ static struct rdma_rail *find_rail(const struct shunt_transport_ep *ep,
     return best;
 }
 
-/* Offset of the payload in its registration. */
+/* Returns the offset of the payload in its registration. */
 static size_t place_in(const struct shunt_transport_reg *reg, const void *local)
 {
     return (size_t)((const unsigned char *)local - reg->pieces.addr);
 }
 
-/* May NICs read the payload from the caller's memory? It may have to be sent
- * again. With more than one rail NICs may read it until the peer has reported
- * its arrival. That is too long for a caller that waits for `pending`. */
+/* May NICs read the payload from the caller's memory? The payload may have to
+ * be sent again. So with more than one rail, NICs may read it until the peer
+ * has reported its arrival. That is too long for a caller that waits for
+ * `pending`. */
 static bool may_be_read(const struct shunt_transport_ep *ep,
                         const struct shunt_transport_put *put)
 {
@@ -252,7 +256,7 @@ static uint32_t local_key_of(const struct rdma_rail *rail,
         ->lkey;
 }
 
-/* The key of the peer's NIC for this offset in its memory. */
+/* Returns the key of the peer's NIC for this offset in the peer's memory. */
 static uint32_t key_of(const struct rdma_rail *rail,
                        const struct shunt_transport_remote *remote,
                        size_t offset)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Asynchronous events of devices. A port that is down breaks its rails at once
- * if there are others. A peer's last rail gets some time to come up again, in
- * which the NIC sends lost packets again. After that the peer is lost.
+ * Asynchronous events of devices. When a port is down, its rails break at once,
+ * except a rail that is the last one of its peer. The last rail gets some time
+ * to come up again, in which the NIC sends lost packets again. After that the
+ * peer is lost.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 /* --- rails of a NIC ---------------------------------------------------------- */
 
-/* The next rail of this NIC, or NULL. Begin with p = i = 0. */
+/* Returns the next rail of this NIC, or NULL. Begin with *p = *i = 0. */
 static struct rdma_rail *next_rail(const struct rdma_nic *nic, int *p, int *i)
 {
     const struct shunt_transport_ctx *ctx = nic->ctx;

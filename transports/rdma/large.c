@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large puts. Their fragments are spread over all rails: each uses the rail
- * that has carried the fewest bytes. The caller's memory is needed until the
- * fragments are complete. If there is another rail, over which they may have to
- * be sent again, it is needed until the peer has reported their arrival.
+ * Large puts. Their fragments are spread over all rails: each fragment uses the
+ * rail that has carried the fewest bytes. The caller's memory is needed until
+ * the fragments are complete. With more than one rail, fragments may have to be
+ * sent again, so the memory is needed until the peer has reported their
+ * arrival.
  *
- * If the peer's NIC refuses a write (the memory has been deregistered), no
- * fragment is written again. The remaining fragments are requests without data,
- * which say so, and the put is refused.
+ * If the peer's NIC refuses a write because the memory has been deregistered,
+ * no more fragments are written. Each remaining fragment is a request without
+ * data, by which the peer refuses the put.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ void rdma_large_add(struct rdma_large *large)
 
 /* --- the end ----------------------------------------------------------------- */
 
-/* Return the memory, which no NIC needs any more. */
+/* Return the memory to the caller. No NIC needs it any more. */
 static void give_back(struct rdma_large *large)
 {
     large->own.piece = large->from->piece; /* fragments still end at the same
@@ -90,7 +91,7 @@ void rdma_drop_larges(struct shunt_transport_ep *ep)
 
     ep->again_count = 0;
     while (ep->larges) {
-        ep->larges->sent = ep->larges->bytes; /* no more of it is sent */
+        ep->larges->sent = ep->larges->bytes; /* send no more fragments of it */
         ep->larges = ep->larges->next;
     }
     ep->last_large = &ep->larges;
@@ -108,8 +109,8 @@ void rdma_end_larges(struct shunt_transport_ep *ep)
 
 /* --- fragments --------------------------------------------------------------- */
 
-/* Can this NIC read the memory? If not, errno says why. Memory that is not
- * registered is registered once for each NIC that sends a fragment. */
+/* Can this NIC read the memory of the put? If not, errno says why. Memory that
+ * is not registered is registered once for each NIC that sends a fragment. */
 static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
 {
     const unsigned bit = 1u << nic->index;
@@ -124,7 +125,7 @@ static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
         large->unreadable |= bit;
         large->error = errno;
     }
-    errno = large->error; /* also if an earlier registration failed */
+    errno = large->error; /* of this registration, or of an earlier one */
     return large->from->mr[nic->index];
 }
 
@@ -157,8 +158,8 @@ struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large)
     return best;
 }
 
-/* Bytes of a fragment from `offset` on, up to the end of a piece of either
- * side. */
+/* Returns the bytes of the fragment that begins at `offset`. It ends at the
+ * latest where a piece of either side ends. */
 static size_t fragment_at(const struct rdma_large *large, size_t offset)
 {
     const size_t ends[] = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The distance of NICs, by the processors that hwloc gives for their place. A
- * device that hwloc does not show in the topology, like one in software, may
- * still have processors according to the system.
+ * Distances of NICs from this thread, computed from the processors that hwloc
+ * reports near each NIC. A device in software is not in hwloc's topology, but
+ * the system may still report processors near it.
  */
 #include <errno.h>
 #include <hwloc.h>
@@ -26,7 +26,8 @@ static bool find_processors(hwloc_topology_t topology,
     return !hwloc_ibv_get_device_cpuset(topology, device, its);
 }
 
-/* The distance from where this thread may run. */
+/* Returns the distance of the device from `here`, the processors where this
+ * thread may run. `its` is set to the processors near the device. */
 static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
                     struct ibv_device *device, hwloc_cpuset_t its)
 {
@@ -39,8 +40,8 @@ static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
         return 0;
     if (hwloc_bitmap_intersects(here, its))
         return 1;
-    /* The fewer levels they share, the higher in the tree is the object that
-     * covers both. */
+    /* The fewer levels the two sets of processors share, the higher in the tree
+     * is the object that covers both. */
     both = hwloc_bitmap_dup(here);
     if (both && !hwloc_bitmap_or(both, both, its)) {
         around = hwloc_get_obj_covering_cpuset(topology, both);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Registrations and remotes. A remote has the address and the key with which
- * the NIC writes to the memory. It has the number by which the owner finds the
- * memory for records (regions.h). It also has the remote of tcp, for puts
+ * Registrations and remotes. A remote has the address and the keys with which
+ * NICs write to the memory. It has the number by which the owner finds the
+ * memory of a record (regions.h). It also has the remote of tcp, for puts
  * without rails (rare_puts.c).
  *
- * Payload may be placed in any order, also by PCI (relaxed ordering): no rank
- * reads it before its completions have arrived.
+ * A NIC or PCI may place the bytes of a payload in any order (relaxed
+ * ordering), because no rank reads the payload before its completions have
+ * arrived.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,8 +25,8 @@ struct key {
     uint64_t brief : 1;
 };
 
-/* Behind this: for each NIC of the owner the key of each piece, and then the
- * key of tcp. */
+/* `struct key` is followed by the key of each piece, for each NIC of the owner,
+ * and then by the key of tcp. */
 #define KEY_ROOM ((SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key)) / 4)
 
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
@@ -59,7 +60,7 @@ static void tcp_is_done(void *reg)
     rdma_reg_drop(reg);
 }
 
-/* Register memory with tcp, by which rare puts arrive. `key`: the key of
+/* Register memory with tcp, by which rare puts arrive. Sets `key` to the key of
  * tcp. */
 static enum shunt_status register_with_tcp(struct shunt_transport_ctx *ctx,
                                            struct shunt_transport_reg *reg,
@@ -116,7 +117,7 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
                            struct shunt_transport_reg **out)
 {
     const size_t most = KEY_ROOM / (size_t)ctx->nic_count;
-    /* There is room for this behind the keys of one piece for each NIC. */
+    /* A key has room for this behind the keys of one piece for each NIC. */
     unsigned char
         tcp_key[SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key) - 4 * RDMA_RAILS];
     size_t tcp_len = sizeof(tcp_key);
@@ -167,8 +168,8 @@ void rdma_reg_give_back(struct shunt_transport_reg *reg)
         reg->region.memory.done = NULL;
 }
 
-/* The last reference ends the registration. No NIC accesses the memory then,
- * and it is returned to its owner. */
+/* Drop a reference. Dropping the last one ends the registration. No NIC
+ * accesses the memory any more then, so it is returned to its owner. */
 void rdma_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)
@@ -190,7 +191,8 @@ void rdma_dereg(struct shunt_transport_ctx *ctx,
     rdma_reg_drop(reg);
 }
 
-/* Read the key of a peer, for `*nics` NICs. False: it is malformed. */
+/* Read the key of a peer's memory in `*count` pieces, for `*nics` NICs of the
+ * peer. False: the key is malformed. */
 static bool read_key(struct key *key, const void *blob, size_t len,
                      size_t *count, size_t *nics)
 {
@@ -211,7 +213,7 @@ static bool read_key(struct key *key, const void *blob, size_t len,
            len == sizeof(*key) + 4 * *nics * *count;
 }
 
-/* Import the memory with tcp, whose key is at the end. */
+/* Import the memory with tcp by `key`, the key of tcp. */
 static enum shunt_status import_with_tcp(struct shunt_transport_ep *ep,
                                          const unsigned char *key, size_t len,
                                          struct shunt_transport_remote **tcp)

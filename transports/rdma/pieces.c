@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that NICs register. If a device cannot register all of it at once, it
- * is registered in pieces of equal size, the same for all NICs. No request
- * crosses a boundary. The limit that a device claims (max_mr_size) may be more
- * than it can do, so pieces are halved when it refuses one.
+ * Memory that NICs register. If a device cannot register the memory at once,
+ * the memory is registered in pieces of equal size, the same for all NICs. No
+ * request crosses a boundary. A device may claim a limit (max_mr_size) that is
+ * more than it can do. So pieces are halved when a device refuses one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void cut(struct rdma_pieces *pieces, size_t piece)
     pieces->count = (pieces->bytes - 1) / pieces->piece + 1;
 }
 
-/* Deregister with one NIC. */
+/* Deregister all pieces with one NIC. */
 static void drop(struct rdma_pieces *pieces, int nic)
 {
     struct ibv_mr **mr = pieces->mr[nic];

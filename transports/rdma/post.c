@@ -9,9 +9,10 @@
  *
  * With SHUNT_RDMA_IMMEDIATE=behind, a request without an immediate writes each
  * payload that is not small. A second request behind it has only the immediate.
- * That is correct if completions of a connection are in order (device.c): that
- * of the immediate then proves that earlier data has arrived. Both use a place
- * in the send queue. They have one completion, or one each if they fail.
+ * That is correct if completions of a connection are in order (device.c): the
+ * completion of the immediate then proves that the earlier data has arrived.
+ * Each of the two requests uses a place in the send queue. Together they have
+ * one completion, or one each if they fail.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,8 +21,8 @@
 
 #include "transports/rdma/rdma.h"
 
-/* The wr_id of a request, never 0: the peer in the upper half, then the life,
- * the rail, and the index in its log. */
+/* Returns the wr_id of a request, never 0. It has the peer in the upper half,
+ * then the life of the rail, the rail, and the index in the rail's log. */
 static uint64_t id_of(const struct rdma_rail *rail, uint32_t slot)
 {
     return (uint64_t)(uint32_t)rail->ep->peer << 32 |
@@ -75,7 +76,7 @@ static uint32_t make_imm(const struct rdma_rail *rail,
 
 /* --- rails ------------------------------------------------------------------- */
 
-/* The nearest rail with room. */
+/* Returns the nearest rail with room, or NULL. */
 struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
 {
     for (int i = 0; i < ep->rails; i++)
@@ -220,10 +221,10 @@ bool rdma_has_room(const struct shunt_transport_ep *ep,
     return rdma_rail_for_record(ep) && find_range(ep, record, false, &range);
 }
 
-/* Shall this record ask for a report? If many are under way, one must ask:
- * direct puts in the other direction report only arrivals over their own rail.
- * They do not report arrivals over other rails, or large puts that are in
- * effect. */
+/* Must this record ask for a report? If many records are under way, one of them
+ * must ask, because the peer's direct puts report too little. They report only
+ * arrivals over their own rail. They do not report arrivals over other rails,
+ * or large puts that are in effect. */
 static bool must_ask(const struct shunt_transport_ep *ep)
 {
     const uint32_t under_way = ep->sequence - ep->records_confirmed;
@@ -232,7 +233,7 @@ static bool must_ask(const struct shunt_transport_ep *ep)
     return under_way >= RDMA_DIRECTS && !(ep->asked && asked < under_way);
 }
 
-/* Post the record that the mirror has at this place. */
+/* Post the record that is in the mirror of the peer's ring at this place. */
 static enum shunt_status post_from_mirror(struct rdma_rail *rail,
                                           const struct rdma_request *request,
                                           uint32_t bytes)
@@ -350,7 +351,7 @@ void rdma_post_probe(struct rdma_rail *rail)
     rail->probed = !post_report(rail);
 }
 
-/* 1 + the number of the last request that has arrived. */
+/* Returns 1 + the number of the last request that has arrived. */
 static uint32_t end_of(const struct rdma_arrivals *arrivals)
 {
     return arrivals->base +
@@ -370,7 +371,7 @@ void rdma_want_report(struct shunt_transport_ep *ep)
         news = news || (rail->report && rail->stage == RDMA_REACHED);
     }
     for (int i = 0; i < ep->rails && !news; i++)
-        ep->rail[i].report = true; /* report only the records */
+        ep->rail[i].report = true; /* no arrivals are new: report the records */
 }
 
 void rdma_post_reports(struct shunt_transport_ep *ep)
@@ -417,8 +418,8 @@ static inline void request_reported(struct rdma_rail *rail,
     ep->moved += request->kind != RDMA_REPORT;
     if (ep->broken)
         return;
-    /* If the put is known to be in effect, another record may have its place
-     * already. */
+    /* If the put is known to be in effect, another record may already use its
+     * place in `targets`. */
     if ((request->kind == RDMA_RECORD || is_direct(request)) &&
         (int32_t)(request->record - ep->records_confirmed) >= 0)
         target->arrived = target->alone;
@@ -432,8 +433,8 @@ static inline void request_reported(struct rdma_rail *rail,
     rdma_large_look(request->large);
 }
 
-/* `requests` more requests have arrived. A smaller total than known is an
- * outdated report. */
+/* The peer reports that `requests` more requests have arrived. A number beyond
+ * the requests under way means that the report is outdated. */
 static void on_report(struct rdma_rail *rail, uint32_t requests)
 {
     if (requests > rail->posted - rail->confirmed)
@@ -457,8 +458,8 @@ void rdma_on_report(struct rdma_rail *rail, uint32_t number,
     free_lines(ep);
 }
 
-/* The bits identify the total only if this report is the newest: each request
- * reports at least as much as those before it. */
+/* The bits identify the total only if this report is the newest, because each
+ * request reports at least as many arrivals as the requests before it. */
 void rdma_on_report_bits(struct rdma_rail *rail, uint32_t number,
                          uint32_t place)
 {
@@ -502,8 +503,9 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
     if (!is_fragment(request) || !large)
         return;
     large->under_way--;
-    /* With one rail the acknowledgement of the NIC must do: if the peer's NIC
-     * forgets a request that it has acknowledged, the peer is lost anyway. */
+    /* With one rail, the acknowledgement of the peer's NIC counts as a report
+     * of the peer. If the NIC loses a request that it has acknowledged, the
+     * peer is lost anyway. */
     if (ok && ep->rails == 1) {
         large->unconfirmed -= !request->confirmed;
         request->large = NULL;
@@ -534,7 +536,7 @@ void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc)
 
     if (rdma_bits(rail->life, 16) != (wc->wr_id >> 16 & 0xffff) ||
         request->sent)
-        return; /* of a queue pair that no longer exists */
+        return; /* a completion of a queue pair that no longer exists */
     if (wc->status == IBV_WC_REM_ACCESS_ERR)
         on_refused(rail, request);
     rdma_request_sent(rail, request, wc->status == IBV_WC_SUCCESS);

@@ -2,13 +2,13 @@
 /*
  * Puts and flush.
  *
- * A payload uses the ring if it is small, or if it would have to be registered
- * and that costs more than copying it. Larger unregistered memory is registered
- * for this put. No registration is cached, because the caller may free the
- * memory or map it anew.
+ * A payload uses the ring if it is small, or if it is not registered and
+ * copying it costs less than registering it. Larger unregistered memory is
+ * registered for this put. No registration is cached, because the caller may
+ * free the memory or map it anew.
  *
- * A large payload is written before earlier puts have taken effect. So its
- * fragments wait for earlier puts that write to the same bytes.
+ * A large payload is written before earlier puts have taken effect. If an
+ * earlier put writes to the same bytes, the fragments wait for that put.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static enum shunt_status lost(struct shunt_transport_ep *ep)
                                ep->reason[0] ? ep->reason : NULL);
 }
 
-/* Return the failure of an earlier put. */
+/* Return the failure of an earlier put, and clear it. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->failed;
@@ -33,7 +33,7 @@ static enum shunt_status take_failure(struct shunt_transport_ep *ep)
     return transport_fail_refused(&ep->ctx->error, ep->peer, status);
 }
 
-/* Ask the peer for a report behind all puts so far. */
+/* Ask the peer for a report when all puts so far have taken effect. */
 static enum shunt_status ask(struct shunt_transport_ep *ep)
 {
     struct rdma_record record = {.asks = 1};
@@ -68,13 +68,13 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     struct rdma_large *large;
     enum shunt_status status;
 
-    /* Refuse only after the peer has reported a refusal, whose place in the
-     * order matters: see receive.c. */
+    /* Refuse only after the peer has reported a refusal. The refusal must come
+     * at the right place in the order of records: see receive.c. */
     if (put->remote->refused && !ep->has_refused)
         return ask(ep);
     if (put->remote->refused)
         return transport_fail_refused(&ctx->error, ep->peer, SHUNT_ERR_INVALID);
-    /* Check for room first: registering costs more. */
+    /* Check for room first, because registering costs more. */
     if (ep->large_count >= MAX_LARGES || !rdma_has_room(ep, record))
         return SHUNT_IN_PROGRESS;
     large = calloc(1, sizeof(*large));
@@ -97,7 +97,8 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     }
     large->waits = rdma_overlaps(ep, put->remote->addr + put->offset,
                                  put->bytes, &large->after);
-    /* The caller's memory is needed until the peer has reported, so ask. */
+    /* With more than one rail, the caller's memory is needed until the peer has
+     * reported the put. */
     record->asks = large->waits || ep->rails > 1;
     record->fragments = rdma_large_fragments(large);
     status = rdma_post_record(ep, record, NULL, false, &large->place);
@@ -169,9 +170,9 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
 
     if (ep->gone)
         return lost(ep);
-    /* progress() decides which peer counts as gone first, and not a failed put.
-     * A put to a peer that has left is dropped, like those that were under way
-     * then. */
+    /* progress() decides which peer counts as gone first, so a put does not
+     * fail here. A put to a peer that has left is dropped, like the puts that
+     * were under way when it left. */
     if (ep->left) {
         ep->dropped = true;
         return SHUNT_OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The queues of a NIC, which all peers share, and queue pairs.
+ * The queues of a NIC, which all peers share; and queue pairs.
  *
  * A peer has at most one rail over a NIC (start.c). A rail has at most
  * `credits` requests that are not complete, and as many receive requests, where
@@ -11,9 +11,9 @@
  *     receive requests  <=  P x ctx.credits + RDMA_SPARE
  *     completions       <=  P x ctx.credits of requests, and those of receive requests
  *
- * and queues of these depths cannot overflow. They are made for all P peers at
- * the beginning, so that a device with less room is refused then. Receive
- * requests are posted with the rails that need them.
+ * and queues of these depths cannot overflow. The queues are made for all P
+ * peers when the NIC is opened, so that a device with less room is refused
+ * then. Receive requests are posted when a rail needs them.
  */
 #include <errno.h>
 #include <fcntl.h>

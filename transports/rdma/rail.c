@@ -3,11 +3,12 @@
  * The life of a rail. Each side writes its stage into the mail of the other
  * side, by puts of tcp:
  *
- *     hello    its queue pair, and the data for connecting to it
- *     ready    connected to the other side's queue pair
- *     reached  a request has arrived over it in both directions; puts use it
- *     fenced   its queue pair was put into the error state, and destroyed; with
- *              the requests that have arrived
+ *     hello    the side has a queue pair, and sends the data for connecting to
+ *              it
+ *     ready    the side is connected to the other side's queue pair
+ *     reached  a request has arrived in both directions; puts use the rail
+ *     fenced   the side has put its queue pair into the error state, and
+ *              destroyed it; it sends the list of requests that have arrived
  *
  * A side that reads "fenced" from the other breaks its own queue pair, if it
  * has not yet. By then its NIC has had time to report why the rail failed,
@@ -17,14 +18,14 @@
  * another rail. Then the next life begins, with new queue pairs, as soon as the
  * port can be used again.
  *
- * Queue pairs are destroyed, not reset: a late packet of an earlier life finds
- * none.
+ * Queue pairs are destroyed, not reset, so that a late packet of an earlier
+ * life finds no queue pair.
  *
- * A peer without a rail is *dark*. It is lost if its rails are not repaired in
- * time. Only time counts in which devices and the network could have repaired
- * one. Time does not count while the software of the other side, which may be
- * computing, has to answer. The peer is also lost if its last rail fails again
- * and again without any progress between.
+ * A peer without a rail is *dark*. It is lost if no rail is repaired in time.
+ * Time counts only while the devices and the network could repair a rail. Time
+ * does not count while the software of the other side must answer, because that
+ * side may be computing. The peer is also lost if its last rail fails again and
+ * again without any progress in between.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -36,18 +37,19 @@
 
 /* Time limit for the first request. A NIC gives up a request much earlier. */
 #define REACH_MS 10000
-/* Time for a NIC to report what arrived before the error state (and for the
- * other side's NIC, why); and the most for missing completions. */
+/* DRAIN_MS: time after the error state in which a NIC reports what arrived
+ * before, and in which the other side's NIC reports why the rail failed.
+ * MISSING_MS: longest wait for missing completions. */
 #define DRAIN_MS 5
 #define MISSING_MS 100
 /* After this time a call counts as delayed by the kernel. */
 #define KEPT_MS 100
-/* Pause before the next try: after the first failure; the longest; and the
- * longest if the rail has never been reached. */
+/* Pause before the next try. AGAIN_MS: after the first failure. AGAIN_MOST_MS:
+ * the longest. NEVER_MOST_MS: the longest if the rail was never reached. */
 #define AGAIN_MS 50
 #define AGAIN_MOST_MS 1000
 #define NEVER_MOST_MS 30000
-/* How often in a row a peer may be dark without progress between. */
+/* How often a peer may be dark in a row without progress in between. */
 #define DARKS_MOST 4
 
 /* --- mail -------------------------------------------------------------------- */
@@ -62,7 +64,7 @@ uint64_t rdma_rail_theirs(const struct rdma_rail *rail)
     return __atomic_load_n(&mail_of(rail)->word, __ATOMIC_ACQUIRE);
 }
 
-/* Write to the peer's mail, and then raise its word. */
+/* Write to the peer's mail, and then set its word to `word`. */
 static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
                       size_t bytes, uint64_t word)
 {
@@ -89,8 +91,8 @@ static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
     return true;
 }
 
-/* Send this side's stage to the peer. Data that cannot be sent now is sent
- * later. */
+/* Send this side's stage to the peer. If it cannot be sent now, a later call
+ * sends it. */
 static void send_stage(struct rdma_rail *rail)
 {
     const uint64_t hello = rdma_word(rail->life, RDMA_HELLO);
@@ -136,8 +138,8 @@ void rdma_rail_stop(struct rdma_rail *rail)
         (void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 }
 
-/* Forget the queue pair, which is destroyed. Handles its last completions
- * before the return. */
+/* Remove the queue pair, which is destroyed, from the rail. Handles its last
+ * completions first. */
 static void forget_qp(struct rdma_rail *rail)
 {
     struct rdma_rail **p;
@@ -154,7 +156,7 @@ static void forget_qp(struct rdma_rail *rail)
             rdma_request_sent(rail, &rail->log[i], false);
 }
 
-/* Do one step of destroying its queue pair. True: it is destroyed. */
+/* Do one step of destroying the rail's queue pair. True: it is destroyed. */
 static bool destroy_qp(struct rdma_rail *rail)
 {
     if (!rdma_slow_ended(rail))
@@ -225,8 +227,9 @@ static void go_dark(struct rdma_rail *rail, const char *reason)
     ep->ctx->dark++;
 }
 
-/* Does the rail wait for the software of the other side? Draining, and a thread
- * of this side, count as well, but not a call that the kernel delays. */
+/* Does the rail wait for the software of the other side? True also while the
+ * rail drains, and while a thread of this side makes a call for it. A call that
+ * the kernel delays does not count. */
 static bool waits_for_peer(const struct rdma_rail *rail, int64_t now)
 {
     const uint64_t theirs = rdma_rail_theirs(rail);
@@ -282,8 +285,8 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     struct shunt_transport_ep *ep = rail->ep;
     struct shunt_transport_ctx *ctx = ep->ctx;
     const bool reached = rail->stage == RDMA_REACHED;
-    /* If a rail was reached from here, the peer may be ready and may put, even
-     * if it has not said so yet. */
+    /* If this side has reached a rail, the peer may be ready and may put, even
+     * if its mail does not say so yet. */
     const bool ready = ep->ready || ep->first_up != 0;
     char reason[160];
     va_list args;
@@ -311,8 +314,8 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     send_stage(rail);
 }
 
-/* Fence the rail once its queue pair is destroyed: then nothing more arrives
- * over it. */
+/* Fence the rail once its queue pair is destroyed, because nothing more arrives
+ * over it then. */
 static void fence(struct rdma_rail *rail)
 {
     struct shunt_transport_ep *ep = rail->ep;
@@ -327,7 +330,7 @@ static void fence(struct rdma_rail *rail)
 
 /* --- living ------------------------------------------------------------------ */
 
-/* The pause before the next try, after failures. */
+/* Returns the pause in ms before the next try, after `failures`. */
 static int64_t pause_of(const struct rdma_rail *rail)
 {
     const int64_t most = rail->was_up ? AGAIN_MOST_MS : NEVER_MOST_MS;
@@ -408,7 +411,7 @@ static void connect_qp(struct rdma_rail *rail)
 
     if (rail->task == RDMA_NO_TASK) {
         rail->theirs = mail_of(rail)->hello;
-        /* The peer's subnet may have got another prefix since the NICs were
+        /* The prefix of the peer's subnet may have changed since the NICs were
          * paired. */
         if (!rdma_may_reach(&rail->ours.place, theirs)) {
             rdma_subnet_name(theirs, subnet);
@@ -464,8 +467,8 @@ static void step_connecting(struct rdma_rail *rail, uint64_t theirs,
         rdma_post_probe(rail);
         rail->deadline = now + REACH_MS;
     }
-    /* The peer's NIC acknowledges by itself. The first request of its process
-     * may be late, as long as the process does not call the library. */
+    /* The peer's NIC acknowledges by itself. The first request of the peer may
+     * be late, as long as its process does not call the library. */
     if (rail->acked && rail->probe_arrived)
         reach(rail, now);
     else if (rail->probed && !rail->acked && now > rail->deadline)

@@ -4,9 +4,9 @@
  * by tcp, straight to the peer's memory. That memory is also registered with
  * tcp if it is one piece and not brief.
  *
- * A later put over rails must take effect after them. The hello of this rank
- * (rail.c) is sent by tcp behind them, and the peer makes no rail without it.
- * So no rare put uses tcp once there are rails, reached or not.
+ * A later put over rails must take effect after the rare puts. The hello of
+ * this rank (rail.c) is sent by tcp behind them, and without it no rail is
+ * connected. So no rare put uses tcp once there are rails, reached or not.
  */
 #include "transports/rdma/rdma.h"
 
@@ -23,7 +23,7 @@ enum shunt_status rdma_put_rare(struct shunt_transport_ep *ep,
     by_tcp.remote = put->bytes ? put->remote->tcp : NULL;
     by_tcp.signal = put->signal ? put->signal->tcp : NULL;
     by_tcp.reg = NULL;
-    by_tcp.channel = 0; /* the channel of the mail, which stays behind this */
+    by_tcp.channel = 0; /* that of the mail, which stays behind this put */
     status = ctx->tcp->put(ep->tcp, &by_tcp);
     if (status == SHUNT_ERR_PEER) { /* progress() decides which peer counts as
                                        gone first */

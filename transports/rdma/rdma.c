@@ -13,17 +13,18 @@
 #include "transports/common/descriptor.h"
 #include "transports/rdma/rdma.h"
 
-#define SCORE 0 /* only if the user names it */
+#define SCORE 0 /* used only if the user names this transport */
 #define BURST 16
-/* How long to wait for transfers that end with their connection. */
+/* How long let_go() waits for transfers to end with their connection. */
 #define END_MS 250
-/* How long to wait for threads that destroy queue pairs. They may only lack a
- * processor. */
+/* How long close() waits for threads that destroy queue pairs. A late thread
+ * may only be waiting for a processor. */
 #define CLOSE_MS 500
 #define MEND_MS 100
 #define BREAK_MS 5
-/* Calls of progress() between reads of the clock: calls in which nothing
- * arrived, and calls in which something did, for which a caller may wait. */
+/* Calls of progress() between two reads of the clock. CLOCK_IDLE: of calls in
+ * which nothing arrived. CLOCK_BUSY: of calls in which something arrived, for
+ * which a caller may be waiting. */
 #define CLOCK_IDLE 4
 #define CLOCK_BUSY 16
 
@@ -230,7 +231,7 @@ static const char *rdma_error(const struct shunt_transport_ctx *ctx)
 
 /* --- progress and sleeping --------------------------------------------------- */
 
-/* Try again to post what could not be posted. */
+/* Try again to post the requests that could not be posted. */
 static void post_again(struct shunt_transport_ctx *ctx)
 {
     ctx->retry = false;
@@ -245,8 +246,8 @@ static void post_again(struct shunt_transport_ctx *ctx)
     }
 }
 
-/* Check everything that is no completion: if it is time, and as long as a peer
- * or rail is in an unusual state. */
+/* Check everything except completions. Called from time to time, and by each
+ * progress() while a peer or rail is in an unusual state. */
 static void look_around(struct shunt_transport_ctx *ctx)
 {
     const int64_t now = rdma_now();
@@ -285,7 +286,7 @@ static int rdma_wait_fd(struct shunt_transport_ctx *ctx)
     return ctx->epoll;
 }
 
-/* Discard events of completions that were found without them. */
+/* Discard events of completions that were already found by polling. */
 static void drain_channel(struct rdma_nic *nic)
 {
     struct ibv_cq *cq;
@@ -333,8 +334,8 @@ static void arm_timer(const struct shunt_transport_ctx *ctx)
         timerfd_settime(ctx->timer, 0, &look, NULL);
 }
 
-/* Is there a rail to fence for which no thread works? (A thread wakes this
- * rank.) */
+/* Is there a rail to fence for which no thread is at work? (A thread wakes this
+ * rank when its call ends.) */
 static bool is_fencing(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; ctx->fencing && p < ctx->nranks; p++)

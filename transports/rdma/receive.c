@@ -3,9 +3,9 @@
  * Completions.
  *
  * An immediate proves that the data of its own request has arrived, and nothing
- * about other requests. So a record is read only after its own immediate. Its
- * signal is raised when it is the first in the ring and the immediates of all
- * its fragments have arrived, in any order.
+ * about other requests. So a record is read only after its own immediate. The
+ * signal of a record is raised when the record is the first in the ring and the
+ * immediates of all its fragments have arrived, in any order.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -14,7 +14,8 @@
 
 /* --- puts -------------------------------------------------------------------- */
 
-/* The registration with this number, if the bytes are inside it. */
+/* Returns the registration with this number if the bytes are inside it, or
+ * NULL. */
 static struct shunt_transport_reg *region_of(struct shunt_transport_ctx *ctx,
                                              uint64_t id, uint64_t offset,
                                              uint64_t bytes)
@@ -26,16 +27,16 @@ static struct shunt_transport_reg *region_of(struct shunt_transport_ctx *ctx,
                : NULL;
 }
 
-/* The memory of a signal, or NULL. */
+/* Returns the registration that has the signal word, or NULL. */
 static struct shunt_transport_reg *
 signal_region_of(struct shunt_transport_ctx *ctx, uint64_t id, uint64_t offset)
 {
     return id && offset % 8 == 0 ? region_of(ctx, id, offset, 8) : NULL;
 }
 
-/* Refuse a put, and count it for the next report. Refusals since the last
- * report count as one: a report has room for 8 bits, and after a rail has
- * failed many puts may take their turn at once. */
+/* Refuse a put, and count it for the next report. All refusals since the last
+ * report count as one, because the count in a report has only 8 bits. After the
+ * failure of a rail, many puts may take effect at once. */
 static void refuse(struct shunt_transport_ep *ep)
 {
     if (ep->refusals == ep->refusals_reported)
@@ -82,7 +83,7 @@ static void take_direct_effect(struct shunt_transport_ep *ep,
 #define DIRECT_MISSING 0x80
 
 /* Note that a direct put has arrived, or is missing; `place` is from its
- * immediate. False: impossible, so the memory is damaged. */
+ * immediate. False: another put has the same turn, so memory is damaged. */
 static bool note_direct(struct shunt_transport_ep *ep, uint32_t place,
                         bool missing)
 {
@@ -137,8 +138,8 @@ static void damaged(struct shunt_transport_ep *ep)
     rdma_break(ep, "its ring is damaged at record %u", ep->next_record);
 }
 
-/* If the next record had no room in the rest of the ring, skip the rest: the
- * record is at the beginning. */
+/* If the next record had no room in the rest of the ring, it is at the
+ * beginning of the ring. Then skip the rest and return true. */
 static bool skip_rest(struct shunt_transport_ep *ep)
 {
     struct rdma_record record;
@@ -154,8 +155,8 @@ static bool skip_rest(struct shunt_transport_ep *ep)
     return true;
 }
 
-/* Let puts take effect whose turn it is, and that have arrived with all
- * fragments. */
+/* Let puts take effect in the order of their records, up to the first put that
+ * has not arrived with all its fragments. */
 static void advance(struct shunt_transport_ep *ep)
 {
     while (!ep->gone) {
@@ -171,7 +172,7 @@ static void advance(struct shunt_transport_ep *ep)
         }
         record_at(ep, ep->head, &record);
         if (record.sequence - ep->next_record - 1 < RDMA_DIRECTS)
-            return; /* it is behind direct puts that have not arrived */
+            return; /* earlier direct puts have not arrived */
         if (record.fragments > line->fragments) {
             if (record.asks && !line->reported)
                 rdma_want_report(ep);
@@ -201,9 +202,10 @@ static void advance(struct shunt_transport_ep *ep)
     }
 }
 
-/* The peer had refused `count` puts of this rank before its record `after`. A
- * smaller count than known is outdated. A peer that withdraws memory sends the
- * reason before. So the refusal takes effect after these records. */
+/* The peer had refused `count` puts of this rank before it sent its record
+ * `after`. A smaller count than known is outdated. A peer that withdraws memory
+ * sends the reason in an earlier record. So the refusal takes effect only after
+ * the records before `after`. */
 static void on_refusals(struct shunt_transport_ep *ep, uint8_t count,
                         uint32_t after)
 {
@@ -224,7 +226,7 @@ static void look_at_refusals(struct shunt_transport_ep *ep)
     ep->failed = SHUNT_ERR_INVALID;
 }
 
-/* A record has arrived. Its report is valid even if its turn has not come. */
+/* A record has arrived. Its report is valid even before it takes effect. */
 static void on_record(struct rdma_rail *rail, uint32_t number, uint32_t line)
 {
     struct shunt_transport_ep *ep = rail->ep;
@@ -252,8 +254,9 @@ static void on_report(struct rdma_rail *rail, uint32_t number, uint8_t refused)
     rail->probe_arrived = true;
 }
 
-/* Note that the request with this number, of which `*number` has the lowest
- * bits, has arrived. False: it had arrived before, or it cannot exist. */
+/* Note that a request has arrived. `*number` has the lowest bits of its number,
+ * and is set to the whole number. False: the request had arrived before, or it
+ * cannot exist. */
 static bool note_number(struct rdma_rail *rail, uint32_t *number)
 {
     struct rdma_arrivals *here = &rail->here;
@@ -288,7 +291,7 @@ static void on_imm(struct rdma_rail *rail, uint32_t imm)
     const unsigned lap_bits =
         kind == RDMA_REPORT ? RDMA_EXTRA_LAP_BITS : RDMA_LAP_BITS;
     const uint32_t lap = rdma_bits(imm >> RDMA_LINE_BITS, lap_bits);
-    const bool ahead = line < ep->head; /* it is in the next lap */
+    const bool ahead = line < ep->head; /* the line is in the next lap */
     uint32_t number = imm >> (RDMA_LINE_BITS + RDMA_LAP_BITS);
     const uint32_t epoch =
         rdma_bits(number >> RDMA_NUMBER_BITS, RDMA_EPOCH_BITS);
@@ -358,11 +361,11 @@ int rdma_poll_nic(struct rdma_nic *nic)
         return 0;
     }
     for (int i = 0; i < count; i++) {
-        /* NULL: the queue pair was destroyed. */
+        /* NULL if the queue pair was destroyed */
         struct rdma_rail *rail = rdma_rail_by_qp(nic, wc[i].qp_num);
 
-        /* Post the used receives again before this arrival is reported to the
-         * peer, which may then send more. */
+        /* Post used receive requests again before this arrival is reported,
+         * because the peer may send more after the report. */
         if (!wc[i].wr_id && ++nic->used >= RDMA_SPARE)
             rdma_post_receives_again(nic);
         if (!rail)

@@ -2,14 +2,14 @@
 /*
  * Requests of a rail that failed.
  *
- * When the peer has sent the numbers of the requests that have arrived, the
- * fate of each request is certain: nothing more arrives over that rail
- * (rail.c). The others are sent again, before anything else, as soon as there
- * is a rail. So their number is at most the sum of the credits of all rails. A
+ * The peer sends the numbers of the requests that have arrived, after which
+ * nothing more arrives over that rail (rail.c). All other requests are sent
+ * again, before anything else, as soon as there is a rail. So the number of
+ * requests to send again is at most the sum of the credits of all rails. A
  * record is still in the mirror. The memory of a fragment or of a direct put is
- * still available, unless there is only one rail and the NIC had acknowledged
- * the request: then the peer is notified that it is missing. Lost reports are
- * replaced by new ones.
+ * usually still available. It is not if there is only one rail and the NIC had
+ * acknowledged the request. Then the peer is notified that the request is
+ * missing. Lost reports are replaced by new ones.
  */
 #include <stdlib.h>
 

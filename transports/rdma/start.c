@@ -3,13 +3,14 @@
  * The first put to a peer, which makes the parts that need memory: rings and
  * rails.
  *
- * A pair that never puts, or only rare puts (rare_puts.c), has only a
- * connection of tcp. The rank that puts first makes its rings and sends a hello
- * (rail.c). Its peer receives the hello by tcp, which wakes the peer if it
- * sleeps, and does the same. Both may begin at once. A rail is decided when it
- * is reached from both sides, or given up for now. Until all rails are decided,
- * put() has no room. If all have failed, the peer is lost, and both sides get
- * the reason.
+ * A pair without puts, or with only rare puts (rare_puts.c), has only a
+ * connection of tcp. The rank that puts first makes its rings and rails, and
+ * sends a hello for each rail (rail.c). The hello arrives by tcp, which wakes
+ * the peer if it sleeps. Then the peer makes its rings and rails, too. Both
+ * ranks may begin at the same time. A rail is decided when both sides have
+ * reached it, or when it is given up for now. Until all rails are decided,
+ * put() has no room. If all rails have failed, the peer is lost, and both sides
+ * get the reason.
  *
  * Ports that seem to be in different networks may not reach each other. A pair
  * that has only such ports starts in connect(), so that another transport may
@@ -28,9 +29,10 @@
 
 /* --- pairs ------------------------------------------------------------------- */
 
-/* Pair NICs in the order of either rank, first those in one network. Both ranks
- * find the same pairs. NICs in different subnets of InfiniBand are not paired.
- * Returns the number of pairs. */
+/* Pair the NICs of the lower and of the higher rank, each in the order of its
+ * rank. NICs in one network are paired first. Both ranks find the same pairs.
+ * NICs in different subnets of InfiniBand are not paired. Returns the number of
+ * pairs. */
 static int find_pairs(const struct rdma_place *low, int lows,
                       const struct rdma_place *high, int highs,
                       uint8_t pairs[RDMA_RAILS][2])
@@ -59,7 +61,7 @@ static const char *kind_of(const struct rdma_place *place)
     return place->layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand";
 }
 
-/* The error that names the first subnet of each side. */
+/* Set and return the error that names the first subnet of each side. */
 static enum shunt_status fail_subnets(struct shunt_transport_ep *ep,
                                       const struct rdma_place *theirs,
                                       const struct rdma_place *ours)
@@ -162,7 +164,7 @@ static enum shunt_status create_rails(struct shunt_transport_ep *ep)
     return SHUNT_OK;
 }
 
-/* After a failure the endpoint frees what was made. */
+/* If this fails, rings and rails that were made are freed with the endpoint. */
 enum shunt_status rdma_start(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = create_rings(ep);
@@ -225,8 +227,9 @@ static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
 #define RECEIVE ((size_t)32)
 #define REQUEST ((size_t)64) /* without inlined bytes */
 
-/* Bytes of a peer with any number of rails; and bytes of each rail: its
- * requests, as many receive requests, the completions of both, and the log. */
+/* PEER_BYTES: bytes of a peer without its rails. RAIL_BYTES: bytes of each rail
+ * for its requests, as many receive requests, the completions of both, and the
+ * log. */
 #define PEER_BYTES                                                  \
     (sizeof(struct shunt_transport_ep) + sizeof(struct rdma_mail) + \
      RDMA_RECORDS * sizeof(struct rdma_target) +                    \
@@ -238,7 +241,7 @@ static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
      (credits) * (REQUEST + (inlined) + RECEIVE + 2 * COMPLETION + \
                   sizeof(struct rdma_request)))
 
-/* Two rails with all credits, or four with half of them. */
+/* A peer has two rails with all credits, or four rails with half of them. */
 _Static_assert(PEER_BYTES + 2 * RAIL_BYTES(RDMA_CREDITS, RDMA_INLINED) <=
                    64 << 10,
                "a peer with two rails costs more than 64 KiB");
@@ -308,7 +311,7 @@ static void log_costs(const struct shunt_transport_ctx *ctx)
 
 /* --- steps ------------------------------------------------------------------- */
 
-/* Has the peer started? It sends mail for its first rail first. */
+/* Has the peer made its rails? The first mail that it sends is for rail 0. */
 static bool has_begun(const struct shunt_transport_ep *ep)
 {
     const uint64_t *word = &ep->ctx->mail[ep->peer].rail[0].word;
@@ -334,7 +337,7 @@ void rdma_start_step(struct shunt_transport_ep *ep, int64_t now)
         return;
     ep->ready = true;
     rdma_count_connecting(ep, false);
-    ep->ctx->events++; /* puts that found no room have it now */
+    ep->ctx->events++; /* puts that had no room have room now */
     log_rails(ep);
     if (!ep->ctx->connecting)
         log_costs(ep->ctx);
