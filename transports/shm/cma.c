@@ -2,11 +2,11 @@
 /*
  * Reading a peer's plain memory: process_vm_readv (cross memory attach).
  *
- * Whether the kernel allows it depends on seccomp filters, Yama, user and
- * process namespaces, and on dumpability. So it is tried with each peer. This
- * rank reads a random cookie of the peer, and the peer reads one of this rank.
- * get() is offered only if both worked, so that both sides can choose
- * algorithms by it.
+ * Whether the kernel allows such a read depends on seccomp filters, Yama, user
+ * and process namespaces, and on dumpability. So a read is tried with each
+ * peer. This rank reads a random cookie of the peer, and the peer reads one of
+ * this rank. get() is offered only if both reads worked, so that both sides
+ * choose the same algorithms.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,8 +37,8 @@ void shm_cma_consent(void)
 
     if (fd < 0)
         return; /* no Yama */
-    /* With scope 1 a process may name another one that may read it. With 2 and
-     * 3 this process cannot change anything. */
+    /* With scope 1 a process may name a process that may read its memory. With
+     * 2 and 3 this process cannot change anything. */
     if (read(fd, &scope, 1) == 1 && scope == '1')
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     close(fd);
@@ -55,8 +55,8 @@ bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie)
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) !=
         (ssize_t)sizeof(found))
         return false;
-    /* In another namespace `pid` may be another process: compare what it
-     * has. */
+    /* In another namespace, `pid` may be another process, which has another
+     * cookie. */
     return found == cookie;
 }
 

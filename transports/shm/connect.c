@@ -65,8 +65,8 @@ enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
     return SHUNT_OK;
 }
 
-/* The endpoint of a peer. It is created by connect(), or when the peer
- * connects, whichever is first. */
+/* Returns the endpoint of a peer. Creates it if there is none: connect() and
+ * the peer's connection may arrive in either order. NULL: no memory. */
 static struct shunt_transport_ep *endpoint(struct shunt_transport_ctx *ctx,
                                            int peer)
 {
@@ -320,7 +320,7 @@ static void on_info(struct shm_link *link, const struct shm_message *message,
     link->state = SHM_AWAIT_READY;
     if (nfds == SHM_MESSAGE_FDS) {
         ep->event = fds[1];
-        fds[1] = -1; /* kept */
+        fds[1] = -1; /* shm_handle() must not close it */
         ep->control = shm_memory_map(fds[0], sizeof(*ep->control), &mapped);
         lost = errno;
     }
@@ -403,7 +403,7 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
             shm_share_add(link->ep, message->u.share.id, nfds > 0 ? fds[0] : -1,
                           lost ? lost : EBADMSG);
             if (nfds > 0)
-                fds[0] = -1; /* kept */
+                fds[0] = -1; /* the share keeps it */
             break;
         case SHM_MSG_DROP:
             shm_share_drop(link->ep, message->u.share.id);
@@ -440,7 +440,7 @@ static int reach(const struct shunt_transport_ep *ep)
 static void reach_failed(struct shunt_transport_ep *ep, int error)
 {
     switch (error) {
-    case EAGAIN: /* its backlog is full */
+    case EAGAIN: /* the backlog of the peer's socket is full */
     case EINTR:
         break;
     case ECONNREFUSED:
@@ -502,8 +502,9 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
         send_failed(ep, error);
 }
 
-/* Connect, as the connector. The listener now and then tries whether it could,
- * which also detects a peer that died before it connected. */
+/* Connect if this rank is the connector. The listener only tries from time to
+ * time whether it could connect. That also detects a peer that died before it
+ * connected. */
 static void advance(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Listening for peers, and unauthenticated peers.
+ * Accepts connections, and keeps unauthenticated peers.
  *
  * Each context listens under a random name in the abstract namespace. A
- * connection is unauthenticated until its proof has arrived (connect.c), and is
- * kept apart from the ranks until then. It is dropped after at most
- * UNAUTHENTICATED_MS. Connections of another user are dropped unread.
+ * connection is unauthenticated until its proof has arrived (connect.c). Until
+ * then it has no endpoint, and is dropped after at most UNAUTHENTICATED_MS.
+ * Connections of another user are dropped unread.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -22,8 +22,8 @@
 
 #define UNAUTHENTICATED_MS 10000
 #define CROWDED_MS 1000
-#define ACCEPTS 64              /* in one call of shm_accept() */
-#define MAX_UNAUTHENTICATED 128 /* in addition to one for each rank */
+#define ACCEPTS 64 /* most connections accepted in one call of shm_accept() */
+#define MAX_UNAUTHENTICATED 128 /* most peers, besides one for each rank */
 #define MAX_LOGGED_REFUSALS 8
 
 bool shm_random(void *to, size_t n)
@@ -37,7 +37,7 @@ socklen_t shm_abstract(struct sockaddr_un *sun, const char *name)
 
     memset(sun, 0, sizeof(*sun));
     sun->sun_family = AF_UNIX;
-    memcpy(sun->sun_path + 1, name, n); /* the leading 0 makes it abstract */
+    memcpy(sun->sun_path + 1, name, n); /* a leading 0: the name is abstract */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
@@ -95,9 +95,10 @@ bool shm_same_user(int fd, pid_t *pid)
 }
 
 /*
- * If there are many unauthenticated peers, further ones stay in the kernel's
- * queue until some have been dropped or authenticated. None is dropped for
- * another one: it may be a rank whose messages have not been read yet.
+ * If there are many unauthenticated peers, further connections stay in the
+ * kernel's queue until some peers have been dropped or authenticated. No peer
+ * is dropped to make room for another one, because it may be a rank whose
+ * messages have not been read yet.
  */
 static bool crowded(const struct shunt_transport_ctx *ctx)
 {
@@ -117,8 +118,8 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
     epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
 }
 
-/* Stop watching the socket. Its descriptor would stay ready, and this rank
- * could not sleep. */
+/* Stop watching the socket. Otherwise its descriptor would stay ready, and this
+ * rank could not sleep. */
 void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error)
 {
     ctx->accept_error = error;
@@ -127,8 +128,8 @@ void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error)
 
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
-    /* Bounded, so that other users that keep connecting do not hold this rank
-     * here. */
+    /* The loop is bounded, so that other users that keep connecting do not hold
+     * this rank here. */
     for (int n = 0; n < ACCEPTS; n++) {
         struct shm_link *link, **p;
         pid_t pid = 0;

@@ -2,10 +2,11 @@
 /*
  * Registrations. A window is a memfd. reg() sends its descriptor to every peer
  * at once, so that import() needs no further message. A peer keeps each
- * descriptor that it receives, by its id, until it imports it, or receives the
- * message that it has been deregistered.
+ * received descriptor with the id of its memory. It does so until it imports
+ * the memory, or receives the message that the memory was deregistered.
  *
- * The size is sealed: a mapping must not raise SIGBUS, whatever the peer does.
+ * The size is sealed, so that no access to a mapping raises SIGBUS, whatever
+ * the peer does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -159,8 +160,8 @@ enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
     if (error) {
         int ignored = 0;
 
-        /* Peers that have received it would keep the descriptor until they
-         * close. */
+        /* Otherwise, peers that have received the descriptor would keep it
+         * until they close. */
         send_to_all(ctx, SHM_MSG_DROP, reg, NULL, &ignored);
         free(reg);
         return shm_fail(ctx, SHUNT_ERR_SYSTEM,
@@ -186,8 +187,8 @@ void shm_dereg(struct shunt_transport_ctx *ctx, struct shunt_transport_reg *reg)
             break;
         }
     }
-    /* A peer that has imported it ignores this. A peer that has not closes
-     * it. */
+    /* A peer that has imported the memory ignores this message. Any other peer
+     * closes the descriptor. */
     if (reg->memory.bytes > 0)
         send_to_all(ctx, SHM_MSG_DROP, reg, NULL, &error);
     /* The memory can be returned at once, because peers have their own
@@ -207,7 +208,7 @@ void shm_share_add(struct shunt_transport_ep *ep, uint64_t id, int fd,
     if (!share) {
         if (fd >= 0)
             close(fd);
-        /* import() will not find it, and must not wait for it */
+        /* import() will not find this share, and must not wait for it */
         ep->unkept = id;
         return;
     }

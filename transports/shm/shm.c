@@ -136,7 +136,7 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
                                       memory_order_release);
     }
     while (ctx->regs)
-        shm_dereg(ctx, ctx->regs); /* the links are closed: sends nothing */
+        shm_dereg(ctx, ctx->regs); /* sends nothing: the links are closed */
     while (ctx->unauthenticated)
         shm_link_drop(ctx->unauthenticated);
     shm_links_free_dropped(ctx);
@@ -293,7 +293,7 @@ static enum shunt_status flush(struct shunt_transport_ep *ep)
 {
     if (ep->gone)
         return shm_fail(ep->ctx, SHUNT_ERR_PEER, "rank %d is gone", ep->peer);
-    return SHUNT_OK; /* a put is complete when it returns */
+    return SHUNT_OK; /* a put is complete when put() returns */
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -320,8 +320,8 @@ static int handle_event(struct shunt_transport_ctx *ctx,
     return 0;
 }
 
-/* Mark the peers whose sockets have ended as gone. Callers see it from now
- * on. */
+/* Mark the peers whose sockets have ended as gone. From now on, calls report
+ * that they are gone. */
 static void note_losses(struct shunt_transport_ctx *ctx)
 {
     for (int i = 0; i < ctx->nranks; i++) {
@@ -343,8 +343,8 @@ int shm_look(struct shunt_transport_ctx *ctx)
 
     ctx->look = false;
     ctx->next_look = shm_now() + LOOK_MS;
-    /* Load `news` before the sockets are read: a message that arrives meanwhile
-     * raises it again. */
+    /* Load `news` before the sockets are read, because a message that arrives
+     * meanwhile raises `news` again. */
     ctx->news_seen =
         atomic_load_explicit(&ctx->control->news, memory_order_acquire);
     do {

@@ -9,11 +9,12 @@
  *   memory.c   registrations: memfds that are sent over the sockets
  *   cma.c      get(): reading a peer's plain memory
  *
- * Each pair of ranks has one socket: unix, SOCK_SEQPACKET, which keeps the
- * boundaries of messages and carries descriptors. It has a random name in the
- * abstract namespace, so that no file is ever left on a disk. It is used only
- * for set-up, and to notice a death: the kernel closes it, however the peer was
- * killed. Data and signals are stores into the peer's mapped memory.
+ * Each pair of ranks has one unix socket of type SOCK_SEQPACKET. It keeps the
+ * boundaries of messages and carries descriptors. The listening socket has a
+ * random name in the abstract namespace, so that no file is ever left on a
+ * disk. The sockets are used only for set-up, and to notice a death: the kernel
+ * closes the socket, however the peer was killed. Data and signals are stores
+ * into the peer's mapped memory.
  */
 #ifndef SHUNT_SHM_H
 #define SHUNT_SHM_H
@@ -53,14 +54,14 @@ struct shm_control {
 /* --- messages ------------------------------------------------------------- */
 
 enum shm_message_type {
-    SHM_MSG_HELLO = 1, /* connector: its rank */
-    SHM_MSG_CHALLENGE, /* listener: its nonce and its proof */
-    SHM_MSG_PROOF,     /* connector: its proof */
-    /* both, with their control page and event descriptor */
+    SHM_MSG_HELLO = 1, /* of the connector: the ranks and its nonce */
+    SHM_MSG_CHALLENGE, /* of the listener: its nonce and its proof */
+    SHM_MSG_PROOF,     /* of the connector: its proof */
+    /* of both, with the descriptors of the control page and the event */
     SHM_MSG_INFO,
-    SHM_MSG_READY, /* both: whether they can reach the other side */
-    SHM_MSG_SHARE, /* both, with a memfd: a registration */
-    SHM_MSG_DROP,  /* both: that registration has ended */
+    SHM_MSG_READY, /* of both: whether they can reach the other side */
+    SHM_MSG_SHARE, /* of both, with a memfd: a registration */
+    SHM_MSG_DROP,  /* of both: the end of a registration */
 };
 
 struct shm_message {
@@ -81,11 +82,11 @@ struct shm_message {
         struct {
             uint64_t cookie_address; /* for the trial of get() */
             uint64_t cookie;
-            uint32_t cma; /* SHUNT_CMA allows get() here */
+            uint32_t cma; /* SHUNT_CMA of the sender allows get() */
         } info;
         struct {
             uint32_t refused; /* `text` says why */
-            uint32_t cma;     /* a get() from the receiver has worked */
+            uint32_t cma;     /* the sender has read the receiver's cookie */
             char text[SHM_TEXT];
         } ready;
         struct {
@@ -99,7 +100,8 @@ struct shm_message {
 
 /* --- objects -------------------------------------------------------------- */
 
-/* The kind of object that an epoll event points to; its first member. */
+/* The kind of object that an epoll event points to. It is the object's first
+ * member. */
 enum shm_watch { SHM_WATCH_EVENT, SHM_WATCH_LISTEN, SHM_WATCH_LINK };
 
 enum shm_state {
@@ -132,23 +134,23 @@ struct shm_link {
                      visible */
     int from, to; /* ranks of connector and listener, as the connector says */
     unsigned char nonces[2][TRANSPORT_NONCE]; /* connector's, listener's */
-    int64_t deadline;                         /* while unauthenticated, in ms */
+    int64_t deadline; /* time until which the peer must authenticate, in ms */
     struct shm_outgoing *out, **out_tail;
 };
 
-/* A registration that a peer has sent, not yet imported here. */
+/* A registration that a peer has sent, and that is not imported yet. */
 struct shm_share {
     struct shm_share *next;
     uint64_t id;
-    int fd; /* -1: it did not arrive; `reason` (an errno) says why */
+    int fd; /* -1: the descriptor did not arrive; `reason` is the errno */
     int reason;
 };
 
 struct shunt_transport_ep {
     /* Used by the fast path. */
-    struct shm_control *control; /* the peer's */
-    int event;                   /* the peer's */
-    bool gone;                   /* seen by the last progress() */
+    struct shm_control *control; /* the control page of the peer */
+    int event;                   /* the event descriptor of the peer */
+    bool gone;                   /* progress() has reported the peer as gone */
     bool left;
     bool up;
     bool cma; /* get() works in both directions */
@@ -163,8 +165,8 @@ struct shunt_transport_ep {
     /* the socket has ended; progress() then sets `gone` */
     bool down;
     pid_t pid;
-    char name[40];            /* the peer's socket */
-    int64_t next_trial;       /* time to try its name again, in milliseconds */
+    char name[40];            /* name of the peer's socket */
+    int64_t next_trial;       /* time to try the name again, in milliseconds */
     enum shunt_status failed; /* the error of connect() */
     char reason[SHM_TEXT + 64];
     struct shm_share *shares;
@@ -190,27 +192,26 @@ struct shunt_transport_ctx {
     struct shm_control *control;
     unsigned news_seen;
     bool look;         /* progress() must check the sockets */
-    int64_t next_look; /* in milliseconds */
+    int64_t next_look; /* time of the next check of the sockets, in ms */
 
     const struct shunt_transport_host *host;
     struct transport_fork fork;
-    bool forked; /* this is the copy in a forked child, which must not act for
-                    peers */
+    bool forked; /* set in a forked child, which must not write to peers */
     int rank, nranks;
     unsigned char secret[32];
     bool cma;        /* SHUNT_CMA allows get() */
     uint64_t cookie; /* peers read it as a trial of get() */
     int control_fd, event, epoll, listen;
     enum shm_watch event_watch, listen_watch;
-    bool paused;      /* too many unauthenticated peers: no more are accepted */
+    bool paused;      /* none is accepted: too many unauthenticated peers */
     int accept_error; /* errno: no connection can be accepted any more */
     char name[40];
     struct shunt_transport_ep **eps;  /* (nranks) */
     struct shm_link *unauthenticated; /* oldest first */
     int nunauthenticated;
-    struct shm_link *dead; /* freed when no event can point to them */
-    int refusals;          /* number of refusals logged so far */
-    uint64_t last_id;      /* last id of a registration */
+    struct shm_link *dead; /* dropped links that an event may still point to */
+    int refusals;          /* number of refusals so far */
+    uint64_t last_id;      /* id of the newest registration */
     struct shunt_transport_reg *regs;
     struct transport_text error;
 };
@@ -220,8 +221,8 @@ struct shunt_transport_ctx {
 #define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 /* Milliseconds of a coarse monotonic clock. */
 int64_t shm_now(void);
-/* Handle the events of all sockets now, also where progress() would not look at
- * them yet. Returns the number of handled events. */
+/* Handle the events of all sockets now, even if progress() would not check the
+ * sockets yet. Returns the number of handled events. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
 /* --- listen.c ------------------------------------------------------------- */
@@ -250,8 +251,8 @@ enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* Handle a message. Takes ownership of the descriptors. `lost`: an errno if the
- * kernel dropped some. */
+/* Handle a message. Takes ownership of its descriptors. `lost`: an errno if the
+ * kernel dropped some descriptors. */
 void shm_handle(struct shm_link *link, const struct shm_message *message,
                 int *fds, int nfds, int lost);
 
@@ -260,7 +261,8 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
 /* Create a link, which owns the descriptor. Closes the descriptor on
  * failure. */
 struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
-/* End a socket. The object is freed when no event can point to it. */
+/* Close the socket of a link. The link is freed when no event can point to
+ * it. */
 void shm_link_drop(struct shm_link *link);
 /* Free the links that were dropped, once no event can point to them. */
 void shm_links_free_dropped(struct shunt_transport_ctx *ctx);
@@ -276,9 +278,9 @@ int shm_link_read(struct shm_link *link);
 
 /* Create shared memory, mapped and sealed. NULL: errno has the reason. */
 void *shm_memory_create(const char *name, size_t bytes, int *fd);
-/* Map a memfd that a peer has sent. It must be at least as large as the peer
- * says, and must be sealed against shrinking. NULL: errno has the reason;
- * EINVAL: it is too small, or not sealed. */
+/* Map a memfd that a peer has sent. The memfd must be at least as large as the
+ * peer says, and must be sealed against shrinking. NULL: errno has the reason;
+ * EINVAL: the memfd is too small, or not sealed. */
 void *shm_memory_map(int fd, size_t bytes, size_t *mapped);
 
 enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
@@ -303,8 +305,8 @@ bool shm_cma_allowed(const struct shunt_transport_host *host);
 /* Allow peers to read this process's memory, if the kernel (Yama) requires
  * that. */
 void shm_cma_consent(void);
-/* Does the kernel refuse it even for this process itself? Returns 0, or an
- * errno. */
+/* Does the kernel refuse to read even this process's own memory? Returns the
+ * errno, or 0 if the read worked. */
 int shm_cma_self(void);
 /* Can this process read the peer's cookie at this address? */
 bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie);

@@ -17,7 +17,7 @@
 #define MAGIC 0x6d687373u
 
 union ancillary {
-    struct cmsghdr header; /* for its alignment */
+    struct cmsghdr header; /* unused: aligns `bytes` */
     char bytes[CMSG_SPACE(sizeof(int) * SHM_MESSAGE_FDS)];
 };
 
@@ -67,7 +67,8 @@ void shm_link_drop(struct shm_link *link)
         return;
     link->state = SHM_DOWN;
     if (link->fd >= 0) {
-        /* Removed explicitly, since a forked child may hold the socket open. */
+        /* Remove the descriptor explicitly, because a forked child may hold the
+         * socket open. */
         epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, link->fd, NULL);
         close(link->fd);
         link->fd = -1;
@@ -135,8 +136,9 @@ static int send_now(int socket, const struct shm_message *message,
     return 0;
 }
 
-/* Is it worth trying later? ETOOMANYREFS: the user has as many descriptors in
- * flight as one process may have open; the peers' progress() receives them. */
+/* May the message be sent later? ETOOMANYREFS: too many descriptors of the user
+ * are in flight, as many as one process may have open. The peers' progress()
+ * receives them. */
 static bool try_later(int error)
 {
     return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;
@@ -220,8 +222,8 @@ void shm_link_flush(struct shm_link *link)
 
 /* --- receiving ------------------------------------------------------------ */
 
-/* Take the descriptors of a message, moved above 2. If this process has no room
- * for some, they are closed, and *error is set. */
+/* Copy the descriptors of a message to `fds`, moved above 2. If this process
+ * has no room for some of them, these are closed, and *error is set. */
 static int take_fds(struct msghdr *header, int *fds, int *error)
 {
     int nfds = 0;
@@ -268,7 +270,7 @@ int shm_link_read(struct shm_link *link)
         shunti_stdio_occupy();
         n = recvmsg(link->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         shunti_stdio_release();
-        /* ECONNRESET is returned before the messages that are still queued. */
+        /* recvmsg() returns ECONNRESET before the messages that are queued. */
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -286,8 +288,8 @@ int shm_link_read(struct shm_link *link)
             shm_link_drop(link);
             break;
         }
-        /* The buffer had room for all descriptors, so this process's descriptor
-         * table was full. The kernel gives no other reason. */
+        /* MSG_CTRUNC: the kernel dropped descriptors. The buffer had room for
+         * all of them, so this process's descriptor table was full. */
         shm_handle(link, &message, fds, nfds,
                    header.msg_flags & MSG_CTRUNC ? EMFILE : lost);
     }

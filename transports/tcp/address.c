@@ -2,11 +2,11 @@
 /*
  * Interfaces and addresses.
  *
- * A rank publishes an address of each of its interfaces. A peer tries one after
- * the other: first those in one of its own networks, and faster ones before
- * slower ones. The process that answers is authenticated (handshake.c). So an
- * address that belongs to a different host there, as that of a container
- * bridge, costs only an attempt.
+ * A rank publishes the addresses of its interfaces. A peer tries one after the
+ * other: first those in one of its own networks, and faster ones before slower
+ * ones. The process that answers is authenticated (handshake.c). In the peer's
+ * network an address may belong to another host, such as the address of a
+ * container bridge. Such an address costs only an attempt.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -48,7 +48,8 @@ static uint16_t prefix_of(const struct sockaddr *mask)
     return bits;
 }
 
-/* Mbit/s according to the driver; 0: unknown. */
+/* Returns the speed of an interface in Mbit/s according to its driver; 0:
+ * unknown. */
 static uint32_t speed_of(const char *interface)
 {
     char path[64 + IF_NAMESIZE];
@@ -103,7 +104,7 @@ static bool is_usable(const struct shunt_transport_ctx *ctx,
         const struct in6_addr *ip =
             (const struct in6_addr *)(const void *)ip_of(i->ifa_addr);
 
-        /* useless without the interface's number on the peer's host */
+        /* A peer could use it only with the number of its own interface. */
         if (IN6_IS_ADDR_LINKLOCAL(ip))
             return false;
     } else if (i->ifa_addr->sa_family != AF_INET) {
@@ -223,9 +224,11 @@ static bool same_network(const struct tcp_place *a, const struct tcp_place *b)
 }
 
 /*
- * The rank of a place: first those reached without a router, then fast ones,
- * then in the peer's order. An address that this host has as well most likely
- * belongs to a bridge which every host has.
+ * Returns a number for a place: the place with the larger number is tried
+ * first. Places that are reached without a router are first, then faster places
+ * before slower ones. Equal places keep the peer's order. An address that this
+ * host also has is last, because it most likely belongs to a bridge that every
+ * host has.
  */
 static int64_t worth_of(const struct shunt_transport_ctx *ctx,
                         const struct tcp_place *theirs)

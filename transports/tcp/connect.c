@@ -3,17 +3,19 @@
  * Connecting to a peer, and losing it.
  *
  * The higher rank of a pair connects, to one place of the peer after the other.
- * It tries all again if one of them hung up: a listener with many
- * unauthenticated connections may have dropped this one. The lower rank waits.
- * If no connection has arrived when every place must have been tried, the peer
- * is not reachable by this transport, and both sides conclude that. While it
- * waits, it now and then connects to the peer as well, and closes that
- * connection: if every place refuses, the peer no longer exists.
+ * It tries all places again if a peer closed the connection, because a listener
+ * with many unauthenticated connections may have dropped this one. The lower
+ * rank waits. If no connection has arrived after the time in which every place
+ * must have been tried, both sides report that the peer cannot be reached by
+ * this transport. While the lower rank waits, it sometimes connects to the peer
+ * as well, and closes that connection. If every place refuses, the peer no
+ * longer exists.
  *
  * A peer is gone when it has sent BYE, when a connection ends without BYE, or
- * when its process on this host has ended. If it has two connections and one
- * ends, it is gone when the other one has ended, too, or has been silent for a
- * while: data that it had sent on the other one still counts.
+ * when its process on this host has ended. If only one of two connections has
+ * ended, data that the peer sent on the other connection still counts. So the
+ * peer is gone when the other connection has ended, too, or has been silent for
+ * a while.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -37,8 +39,8 @@
 /* After this time without a connection the listener checks whether the peer
  * exists. */
 #define LOOK_MS 3000
-/* After its process has ended, a connection without data for this time is
- * over. */
+/* After the end of the peer's process, or of its other connection, a connection
+ * without data for this time is over. */
 #define SILENCE_MS 100
 
 /* --- endpoints ------------------------------------------------------------ */
@@ -102,7 +104,8 @@ void tcp_line_watch(struct tcp_line *line)
     line->events = events;
 }
 
-/* The epoll has watched the descriptor for the handshake; end that. */
+/* Begin to use the descriptor for messages. The epoll watched it for the
+ * handshake, which has ended. */
 void tcp_line_take(struct tcp_line *line, int fd)
 {
     epoll_ctl(line->ep->ctx->epoll, EPOLL_CTL_DEL, fd, NULL);
@@ -126,7 +129,7 @@ void tcp_close_lines(struct shunt_transport_ep *ep)
         tcp_line_close(&ep->line[i]);
 }
 
-/* May data still arrive on it? */
+/* May data still arrive on this connection? */
 static bool is_open(const struct tcp_line *line)
 {
     return line->reads && !line->failed;
@@ -172,10 +175,10 @@ static bool is_silent(struct shunt_transport_ep *ep)
 }
 
 /*
- * The process of the peer has ended. Its connections end when all that it sent
- * has arrived. If a forked child holds the connections, too, they do not end,
- * and silence must do. Until then pidfd stays readable, so that this rank does
- * not sleep.
+ * The process of the peer has ended. Its connections end when all data that it
+ * sent has arrived. If a forked child holds the connections, too, they do not
+ * end. Then the peer is lost when they have been silent for a while. Until then
+ * pidfd stays readable, so that this rank does not sleep.
  */
 void tcp_process_ended(struct shunt_transport_ep *ep)
 {
@@ -197,8 +200,8 @@ static void note_failed_lines(struct shunt_transport_ep *ep)
 
         if (!line->failed)
             continue;
-        /* Data that has arrived on the express connection may be read only
-         * later. */
+        /* Data may have arrived on the express connection that may only be read
+         * after FROM_HERE. */
         if (line->reads || ep->line[TCP_MAIN].failed)
             tcp_line_close(line);
         else
@@ -210,7 +213,7 @@ static void note_failed_lines(struct shunt_transport_ep *ep)
     if (!tcp_is_ending(ep) || is_silent(ep))
         tcp_broken(ep, ep->error);
     else
-        ep->ctx->news = true; /* this rank does not sleep until then */
+        ep->ctx->news = true; /* this rank must not sleep before that */
 }
 
 void tcp_note_losses(struct shunt_transport_ctx *ctx)
@@ -272,7 +275,7 @@ bool tcp_connects(const struct shunt_transport_ep *ep)
     return ep->peer < ep->ctx->rank;
 }
 
-/* Begin to connect to the present place. False: this process lacks a
+/* Begin to connect to place ep->next_place. False: this process lacks a
  * resource. */
 static bool begin_attempt(struct shunt_transport_ep *ep)
 {
@@ -337,7 +340,7 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
     const bool hung_up = error == ECONNRESET || error == EPIPE;
     char where[80];
 
-    if (ep->up) /* it connected during the check */
+    if (ep->up) /* the peer connected during the check */
         return;
     tcp_place_text(&ep->place[ep->next_place], ep->port, where, sizeof(where));
     if (host->log)
@@ -381,7 +384,7 @@ void tcp_take(struct shunt_transport_ep *ep, int fd)
     ep->ctx->events++;
 }
 
-/* The first call of connect(). */
+/* Begin to connect, in the first call of connect(). */
 static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
                                const struct tcp_address *theirs)
 {
@@ -415,8 +418,8 @@ static void check_connector(struct shunt_transport_ep *ep)
     attempt(ep);
 }
 
-/* Is a check under way? If nothing answers, a check takes longer than the
- * pause. */
+/* Is a check of the peer under way? If nothing answers, a check takes longer
+ * than LOOK_MS. */
 static bool is_looking(const struct shunt_transport_ep *ep)
 {
     for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)

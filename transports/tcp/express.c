@@ -4,9 +4,10 @@
  *
  * The kernel accepts megabytes into the buffer of a connection, which take tens
  * of milliseconds on a slow link. An ack or a credit that is put then waits
- * behind them. A pair in which that happens makes a second connection. From
- * then on all puts of the channels below SHUNT_TRANSPORT_BULK use it, so that a
- * channel keeps its order. Other pairs have no second connection, and no costs.
+ * behind these bytes. A pair of ranks in which that happens makes a second
+ * connection. From then on all puts of the channels below SHUNT_TRANSPORT_BULK
+ * use it, so that a channel keeps its order. Other pairs have no second
+ * connection, and no costs.
  *
  *     connector                       listener
  *     ASK                      ->
@@ -16,11 +17,11 @@
  *     FROM_HERE                ->
  *                              <-     FROM_HERE
  *
- * All of them are messages on the main connection. FROM_HERE is behind the short puts
- * that were sent before; data on the express connection is read only after it.
- * If no connection can be made (a firewall, no descriptor, no port of
- * SHUNT_TCP_PORTS), the pair continues without it: the listener sends PORT 0,
- * or the connector NONE.
+ * ASK, PORT and FROM_HERE are messages on the main connection. FROM_HERE is
+ * sent behind earlier short puts. Data on the express connection is read only
+ * after FROM_HERE has arrived. If no connection can be made (a firewall, no
+ * descriptor, no port of SHUNT_TCP_PORTS), the pair continues without an
+ * express connection. The listener then sends PORT 0, or the connector NONE.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -31,8 +32,8 @@
 #include "transports/common/descriptor.h"
 #include "transports/tcp/tcp.h"
 
-/* A short put waits too long from this many unsent bytes before it on: at 1
- * Gbit/s they take 2 ms. */
+/* A short put waits too long behind this many unsent bytes, which take 2 ms at
+ * 1 Gbit/s. */
 #define BACKLOG (256 << 10)
 /* How long the listener's port stays open. */
 #define AWAIT_MS 10000
@@ -61,8 +62,8 @@ static void set_state(struct shunt_transport_ep *ep, enum tcp_express state)
     ep->express = state;
 }
 
-/* Mark the connection as ended if it failed here. Data on it shows that the
- * peer considers it connected. */
+/* Mark the express connection as ended if this rank has given it up, but the
+ * peer uses it (FROM_HERE has arrived). */
 static void check_lost(struct shunt_transport_ep *ep)
 {
     struct tcp_line *line = &ep->line[TCP_EXPRESS];
@@ -135,7 +136,7 @@ void tcp_express_expire(struct shunt_transport_ctx *ctx)
 
 /* --- the connector -------------------------------------------------------- */
 
-/* The peer's address, with another port. */
+/* Write the peer's address, with another port, to `to`. */
 static bool find_peer(const struct shunt_transport_ep *ep, uint16_t port,
                       struct sockaddr_storage *to, socklen_t *len)
 {

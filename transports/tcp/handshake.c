@@ -12,10 +12,10 @@
  *     READY                    ->
  *
  * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
- * between the sides, both nonces and both ranks. The connector may give up one
- * place of the peer for another one until it has sent READY. The express connection
- * of a pair has a HELLO and labels of its own, and is accepted only while it is
- * awaited.
+ * between the sides, both nonces and both ranks. Until the connector has sent
+ * READY, it may give up one place of the peer and try another one. The express
+ * connection of a pair has its own HELLO and labels, and is accepted only while
+ * it is awaited.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct hello) <=
                        sizeof(((struct tcp_conn *)NULL)->message),
                "a message is read into tcp_conn.message");
 
-/* [1]: for the express connection */
+/* [0]: for the main connection, [1]: for the express connection */
 static const char hello_magic[2][8] = {"shuntcp1", "shuntcpx"};
 static const char accept_magic[8] = "accepted";
 static const char ready_magic[8] = "ready...";
@@ -63,10 +63,11 @@ static const char ready_magic[8] = "ready...";
 
 void tcp_set_options(int fd)
 {
-    /* The kernel probes an idle connection: 10 s after a cut it is broken. A
-     * connection with data under way lasts for as long as the kernel sends it
-     * again, about 15 minutes. TCP_USER_TIMEOUT would shorten that, but would
-     * also end the connection to a live rank that reads nothing for so long. */
+    /* The kernel probes an idle connection, and breaks it 10 s after a cut. A
+     * connection with data under way lasts for as long as the kernel sends the
+     * data again, about 15 minutes. TCP_USER_TIMEOUT would shorten that. But it
+     * would also end the connection to a live rank that reads nothing for that
+     * time. */
     static const struct {
         int level, name, value;
     } options[] = {
@@ -80,7 +81,7 @@ void tcp_set_options(int fd)
                    sizeof(options[i].value));
 }
 
-/* Add it to ctx.conns, in the order of deadlines. */
+/* Add a connection to ctx.conns, in the order of deadlines. */
 static void keep(struct tcp_conn *conn, int64_t deadline)
 {
     struct tcp_conn **p = &conn->ctx->conns;
@@ -139,7 +140,7 @@ struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
     return conn;
 }
 
-/* Remove it from ctx.conns. Its descriptor stays open. */
+/* Remove `conn` from ctx.conns, and free it. Its descriptor stays open. */
 static void forget(struct tcp_conn *conn)
 {
     struct shunt_transport_ctx *ctx = conn->ctx;
@@ -197,8 +198,8 @@ static void settle(struct tcp_conn *conn, int peer)
 
 /* --- messages ------------------------------------------------------------- */
 
-/* Send a message at once: it is small, and the socket is empty. False: the
- * connection was dropped. */
+/* Send a message at once. The message is small, and the buffer of the socket is
+ * empty. False: the connection was dropped. */
 static bool say(struct tcp_conn *conn, const void *message, size_t bytes)
 {
     ssize_t n = send(conn->fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -345,9 +346,9 @@ static void on_proof(struct tcp_conn *conn)
         fail(conn, !ep ? "out of memory" : "the rank is connected, or failed");
         return;
     }
-    /* The peer counts as connected when it has read ACCEPT. So this connection
-     * must end only with the rank, and not because it is late or because there
-     * are many others. */
+    /* The peer considers itself connected when it has read ACCEPT. So from now
+     * on this connection must end only with the rank. It must not be dropped
+     * because it is late, or because there are many others. */
     take_out(conn);
     keep(conn, INT64_MAX);
     conn->ctx->unauthenticated--;

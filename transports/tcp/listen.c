@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Listening for peers, and unauthenticated peers.
+ * Accepts connections, and limits unauthenticated ones.
  *
- * A connection is unauthenticated until its proof has arrived (handshake.c),
- * and is kept apart from the ranks until then, for a limited time. The
+ * A connection is unauthenticated until its proof has arrived (handshake.c).
+ * Until then it has no endpoint, and is kept only for a limited time. The
  * listening socket is closed once all ranks are connected. It stays open only
  * while an express connection is awaited (express.c).
  */
@@ -19,14 +19,14 @@
 
 #define UNAUTHENTICATED_MS 10000
 #define CROWDED_MS 1000
-#define ACCEPTS 64              /* in one call of tcp_accept() */
-#define MAX_UNAUTHENTICATED 128 /* in addition to one for each rank */
+#define ACCEPTS 64 /* most connections accepted in one call of tcp_accept() */
+#define MAX_UNAUTHENTICATED 128 /* most peers, besides one for each rank */
 #define MAX_LOGGED_REFUSALS 8
 
 /* --- the port ------------------------------------------------------------- */
 
-/* Read the range of SHUNT_TCP_PORTS. False: it is not valid. 0 to 0: any
- * port. */
+/* Read the range of SHUNT_TCP_PORTS. 0 to 0 means any port. False: the range is
+ * not valid. */
 static bool read_ports(const char *text, unsigned *first, unsigned *last)
 {
     char end;
@@ -139,9 +139,10 @@ void tcp_refuse(struct tcp_conn *conn, const char *why)
 }
 
 /*
- * If there are many unauthenticated peers, further ones stay in the kernel's
- * queue until some have been dropped or authenticated. None is dropped for
- * another one: it may be a rank whose messages have not been read yet.
+ * If there are many unauthenticated peers, further connections stay in the
+ * kernel's queue until some peers have been dropped or authenticated. No peer
+ * is dropped to make room for another one, because it may be a rank whose
+ * messages have not been read yet.
  */
 static bool crowded(const struct shunt_transport_ctx *ctx)
 {
@@ -194,8 +195,8 @@ static bool concerns_one(int error)
 
 void tcp_accept(struct shunt_transport_ctx *ctx)
 {
-    /* Bounded, so that processes that keep connecting do not hold this rank
-     * here. */
+    /* The loop is bounded, so that processes that keep connecting do not hold
+     * this rank here. */
     for (int n = 0; n < ACCEPTS && ctx->listen >= 0; n++) {
         int fd;
 
@@ -229,7 +230,7 @@ void tcp_resume_listening(struct shunt_transport_ctx *ctx)
 
     if (!ctx->paused)
         return;
-    /* Drop the oldest ones earlier than usual, to make room. */
+    /* Drop the oldest connections earlier than usual, to make room. */
     for (conn = ctx->conns; conn; conn = next) {
         next = conn->next;
         if (conn->listener &&

@@ -41,7 +41,7 @@ void tcp_reg_hold(struct shunt_transport_reg *reg)
         reg->region.refs++;
 }
 
-/* The last reference returns the memory to its owner. */
+/* Drop a reference. Dropping the last one returns the memory to its owner. */
 void tcp_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)

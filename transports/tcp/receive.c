@@ -12,7 +12,7 @@
 
 #include "transports/tcp/tcp.h"
 
-#define READS 32 /* in one call of tcp_receive() */
+#define READS 32 /* most reads in one call of tcp_receive() */
 
 /* --- puts ----------------------------------------------------------------- */
 
@@ -35,8 +35,8 @@ static struct shunt_transport_reg *hold(struct shunt_transport_ctx *ctx,
     return reg;
 }
 
-/* Begin to receive a put. If it writes outside of registered memory it has no
- * effect, and its payload is dropped. */
+/* Begin to receive a put. If the put writes outside of registered memory, it
+ * has no effect, and its payload is dropped. */
 static void begin_put(struct tcp_line *line, const struct tcp_header *header)
 {
     struct shunt_transport_ctx *ctx = line->ep->ctx;
@@ -81,7 +81,8 @@ void tcp_drop_arrival(struct tcp_line *line)
     memset(a, 0, sizeof(*a));
 }
 
-/* The destination of the rest of the payload. NULL: the rest is dropped. */
+/* Returns the destination of the rest of the payload, or NULL: the rest is
+ * dropped. */
 static unsigned char *place_of_rest(struct tcp_line *line)
 {
     struct tcp_arrival *a = &line->arrival;
@@ -169,7 +170,8 @@ static void on_message(struct tcp_line *line, const struct tcp_header *header)
     }
 }
 
-/* Handle the bytes in the buffer. The beginning of a header is kept. */
+/* Handle the bytes in the buffer. The beginning of an incomplete header is kept
+ * for the next call. */
 static void consume(struct tcp_line *line, const unsigned char *from,
                     size_t bytes)
 {

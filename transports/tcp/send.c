@@ -4,8 +4,8 @@
  *
  * A message is written to the socket at once. The rest that the socket does not
  * accept is queued, with a pointer to the payload. The payload does not change
- * until it has been sent (shunt_transport_put.local). progress() sends it when
- * there is room.
+ * until it has been sent (shunt_transport_put.local). progress() sends the rest
+ * when there is room.
  *
  * A message that was sent has not necessarily taken effect. So flush() asks the
  * peer, which answers when all earlier puts have taken effect.
@@ -75,7 +75,7 @@ void tcp_drop_sends(struct tcp_line *line)
 
 /* --- the socket ----------------------------------------------------------- */
 
-/* The unsent parts of a message. */
+/* Write the unsent parts of a message to `to`. Returns their number. */
 static int pieces_of(struct tcp_send *send, struct iovec *to)
 {
     const size_t head = sizeof(send->header);
@@ -102,8 +102,8 @@ static size_t bytes_of(const struct iovec *pieces, int count)
     return bytes;
 }
 
-/* Write to the socket. Returns the bytes that it accepted; -1: the connection
- * is broken. */
+/* Write to the socket. Returns the number of bytes that the socket accepted;
+ * -1: the connection is broken. */
 static ssize_t write_some(struct tcp_line *line, struct iovec *pieces,
                           int count)
 {
@@ -168,8 +168,8 @@ static int add_tail(struct iovec *to, const struct shunt_transport_piece *tail)
     return n;
 }
 
-/* The caller may change the piece after put(). Copy its unsent part behind the
- * data. */
+/* Copy the unsent part of a piece of the tail behind the data, because the
+ * caller may change the piece after put(). */
 static void keep_piece(struct tcp_send *send,
                        const struct shunt_transport_piece *piece)
 {
@@ -182,8 +182,8 @@ static void keep_piece(struct tcp_send *send,
     send->bytes += piece->bytes;
 }
 
-/* The error of a connection that accepts no more data. The peer does not count
- * as lost while the other connection may still receive its data. */
+/* Returns the status for a connection that accepts no more data. The peer is
+ * not lost while its data may still arrive on the other connection. */
 static enum shunt_status ended(const struct shunt_transport_ep *ep)
 {
     return tcp_is_ending(ep) ? SHUNT_IN_PROGRESS : SHUNT_ERR_PEER;
@@ -244,7 +244,7 @@ static enum shunt_status outside(struct shunt_transport_ep *ep)
     return transport_fail_outside(&ep->ctx->error, ep->peer);
 }
 
-/* Return the failure of an earlier put. */
+/* Return the failure of an earlier put, and clear it. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->put_lost;
@@ -309,7 +309,7 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
     return status == SHUNT_ERR_PEER ? lost(ep) : status;
 }
 
-/* Send the question of a flush on both connections. */
+/* Ask the peer on each connection in use to confirm all earlier puts. */
 static enum shunt_status ask_flush(struct shunt_transport_ep *ep)
 {
     const struct tcp_header header = {

@@ -30,8 +30,8 @@ int64_t tcp_now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Remove it explicitly: while a child that has just been forked holds the
- * descriptor, closing does not end the watch. */
+/* Remove the descriptor from the epoll explicitly. Closing does not do that
+ * while a child that has just been forked holds the descriptor. */
 void tcp_unwatch(struct shunt_transport_ctx *ctx, int *fd)
 {
     if (*fd >= 0)
@@ -57,7 +57,7 @@ static bool is_active(const char *device, const char *port)
     return strstr(state, "ACTIVE") != NULL;
 }
 
-/* Find an RDMA device with an active port: its name, or "". */
+/* Find an RDMA device with an active port. Sets `name` to its name, or "". */
 static void find_rdma(char *name, size_t len)
 {
     DIR *devices = opendir("/sys/class/infiniband");
@@ -82,7 +82,8 @@ static void find_rdma(char *name, size_t len)
         closedir(devices);
 }
 
-/* Find the RDMA device that ucx should use instead: its name, or "". */
+/* Find the RDMA device that ucx should use instead of this transport. Sets
+ * `name` to its name, or "". */
 static void find_device_of_ucx(const struct shunt_transport_host *host,
                                char *name, size_t len)
 {
@@ -318,8 +319,8 @@ static int tcp_progress(struct shunt_transport_ctx *ctx)
     ctx->events = 0;
     for (int i = 0; i < n; i++)
         on_event(events[i].data.ptr, events[i].events);
-    /* Do this after the loop: it drops connections that a later event may be
-     * about. */
+    /* The following calls are after the loop, because they drop connections to
+     * which a later event may point. */
     if (ctx->awaited)
         tcp_express_expire(ctx);
     if (ctx->connected == ctx->unreached && !ctx->awaited)

@@ -5,14 +5,15 @@
  * A pair of ranks has one TCP connection, the main one. A put is a message: its
  * header has the destination of the payload, and the word to raise. The
  * sender's kernel reads the payload from the caller's memory. The receiver's
- * kernel writes it to its destination in the window, without a copy between.
+ * kernel writes the payload to its destination in the window, without another
+ * copy.
  * The stream keeps the order of puts, so a signal is raised when its message
  * has been read. If short messages of a pair wait behind payload, the pair gets
  * a second connection, the express one. From then on it carries the channels
  * below SHUNT_TRANSPORT_BULK.
  *
- *     address.c    interfaces, addresses, the order in which to try a peer's
- *     listen.c     listening, unauthenticated peers
+ *     address.c    interfaces, addresses, and their order when connecting
+ *     listen.c     accepting connections, unauthenticated peers
  *     handshake.c  the proofs of the secret
  *     connect.c    connecting to a peer, and losing it
  *     express.c    the second connection
@@ -38,10 +39,10 @@
 #include "transports/common/proof.h"
 #include "transports/common/regions.h"
 
-#define TCP_ADDRESSES 16 /* of a rank */
-/* Bytes of one read, apart from a payload that is read to its destination.
- * Enough for many small messages, and for little of a large one, which is
- * copied from here. */
+#define TCP_ADDRESSES 16 /* most addresses of a rank */
+/* Bytes of the buffer into which headers are read, and the payloads behind
+ * them. These payloads are copied from the buffer. So it has room for many
+ * small messages, but only for a small part of a large payload. */
 #define TCP_BUFFER 4096
 
 /* --- messages ------------------------------------------------------------- */
@@ -62,7 +63,7 @@ enum tcp_kind {
 
 struct tcp_header {
     uint32_t kind;
-    uint32_t serial; /* of FLUSH and FLUSHED */
+    uint32_t serial; /* number of a FLUSH, which its FLUSHED repeats */
     /* PUT: bytes of payload, which follow; FLUSHED: the number of puts that
      * were refused; EXPRESS_PORT: the port, or 0 */
     uint64_t bytes;
@@ -95,7 +96,7 @@ struct tcp_address {
 
 /* --- connections ---------------------------------------------------------- */
 
-/* The object of an event of the epoll. */
+/* The object that an event of the epoll points to. */
 struct tcp_watch {
     enum {
         TCP_WATCH_LISTEN,    /* a context's port */
@@ -108,11 +109,11 @@ struct tcp_watch {
 
 enum tcp_stage {
     TCP_CONNECTING,      /* connector: until the network has connected it */
-    TCP_AWAIT_CHALLENGE, /* then: until the listener's proof has arrived */
-    TCP_AWAIT_ACCEPT,    /* then: until the listener has accepted its proof */
-    TCP_AWAIT_HELLO,     /* listener: until it knows the peer's rank */
-    TCP_AWAIT_PROOF,     /* then: until the proof has arrived */
-    TCP_AWAIT_READY, /* then: until the connector has chosen this connection */
+    TCP_AWAIT_CHALLENGE, /* connector: until the listener's proof arrives */
+    TCP_AWAIT_ACCEPT,    /* connector: until the listener accepts its proof */
+    TCP_AWAIT_HELLO,     /* listener: until the connector's HELLO arrives */
+    TCP_AWAIT_PROOF,     /* listener: until the connector's proof arrives */
+    TCP_AWAIT_READY, /* listener: until the connector chooses this connection */
 };
 
 /* A connection that does not carry messages yet. */
@@ -125,7 +126,7 @@ struct tcp_conn {
     bool listener;
     int peer;     /* the peer to connect to */
     bool look;    /* only a check whether the peer exists: connect.c */
-    bool express; /* it becomes the second one of the pair */
+    bool express; /* it becomes the express connection of the pair */
     int from, to; /* ranks: of the connector and of the listener; -1: unknown */
     int64_t deadline;
     unsigned char nonces[2][TRANSPORT_NONCE];
@@ -147,19 +148,20 @@ struct tcp_send {
     struct tcp_send *next;
     struct tcp_header header;
     const unsigned char *data;
-    size_t bytes;                    /* of data */
-    size_t sent;                     /* of header and data together */
-    struct shunt_transport_reg *reg; /* of data, with a reference; or NULL */
-    unsigned *pending;               /* of the put, or NULL */
+    size_t bytes; /* bytes of `data` */
+    size_t sent;  /* bytes sent of `header` and `data` together */
+    /* registration of `data`, referenced; or NULL */
+    struct shunt_transport_reg *reg;
+    unsigned *pending; /* the counter of the put, or NULL */
 };
 
 /* The message that is being received. */
 struct tcp_arrival {
     struct tcp_header header;
-    /* held; NULL: the payload has no destination, and is dropped */
+    /* referenced; NULL: the payload has no destination, and is dropped */
     struct shunt_transport_reg *reg;
-    struct shunt_transport_reg *signal_reg; /* held, or NULL */
-    uint64_t left;                          /* bytes of payload */
+    struct shunt_transport_reg *signal_reg; /* referenced, or NULL */
+    uint64_t left; /* bytes of payload that have not arrived */
 };
 
 /* A connection of an endpoint. */
@@ -168,7 +170,7 @@ struct tcp_line {
     struct shunt_transport_ep *ep;
     int fd;          /* -1: not connected, or not any more */
     uint32_t events; /* events that the epoll watches; 0: none */
-    bool reads;      /* its input is read */
+    bool reads;      /* input of this connection is read */
     bool failed;     /* the connection ended, or sending failed */
     bool bye;        /* the peer's BYE has arrived */
 
@@ -188,18 +190,18 @@ enum { TCP_MAIN, TCP_EXPRESS, TCP_LINES };
 /* State of the express connection: express.c. */
 enum tcp_express {
     TCP_EXPRESS_UNASKED,
-    TCP_EXPRESS_ASKED,   /* connector: it has asked for a port, */
-    TCP_EXPRESS_CALLING, /* and connects to it */
+    TCP_EXPRESS_ASKED,   /* connector: has asked for a port */
+    TCP_EXPRESS_CALLING, /* connector: connects to the port */
     TCP_EXPRESS_AWAITED, /* listener: a port is open */
     TCP_EXPRESS_UP,
-    TCP_EXPRESS_FAILED, /* it is not tried again */
+    TCP_EXPRESS_FAILED, /* the connection is not tried again */
 };
 
 struct shunt_transport_ep {
-    struct tcp_watch process_watch; /* of pidfd */
+    struct tcp_watch process_watch; /* the epoll's watch of pidfd */
     struct shunt_transport_ctx *ctx;
     int peer;
-    int pidfd; /* of a peer on this host, or -1 */
+    int pidfd; /* process of a peer on this host, or -1 */
     struct tcp_line line[TCP_LINES];
     struct transport_link *remotes;
 
@@ -210,12 +212,12 @@ struct shunt_transport_ep {
     char reason[256];
     uint16_t port;
     uint16_t places, next_place;
-    struct tcp_place place[TCP_ADDRESSES]; /* in the order of trial */
+    struct tcp_place place[TCP_ADDRESSES]; /* in the order in which to try */
     int refusals;                          /* number of places that refused */
     bool answered;     /* a process that is not the peer answered at a place */
     char trouble[160]; /* why a place failed */
-    bool again;        /* a place hung up: all are tried again, */
-    int64_t again_at;  /* at this time; 0: not now */
+    bool again;        /* a place hung up, so all places are tried again */
+    int64_t again_at;  /* time at which they are tried again; 0: not set */
     int64_t deadline;  /* time to give up */
     int64_t look_at;   /* listener: next check whether the peer exists */
 
@@ -227,33 +229,34 @@ struct shunt_transport_ep {
     /* losing */
     bool left;   /* the peer has sent BYE */
     bool broken; /* the connection or the process ended */
-    bool gone;   /* left or broken, seen by the last progress() */
+    bool gone;   /* left or broken, and reported by progress() */
     bool bye_acked;
     int error; /* errno of the connection, or 0 */
-    /* After the end of its process, or of one of two connections: time when the
-     * peer is lost unless something arrives; and ep.reads when that was set */
+    /* After the end of the peer's process, or of one of two connections:
+     * silent_at is the time when the peer is lost unless data arrives.
+     * reads_seen is the value of `reads` when silent_at was set. */
     int64_t silent_at;
     unsigned reads_seen;
 
     /* sending */
     enum shunt_status put_lost; /* returned by the next put or flush */
-    bool unflushed;             /* puts since the last complete flush */
-    bool flush_stale;           /* puts since flush_asked */
+    bool unflushed;   /* there were puts since the last complete flush */
+    bool flush_stale; /* there were puts since the last FLUSH was sent */
     uint32_t flush_asked;
 
     /* receiving */
     unsigned reads;   /* reads that returned data */
-    uint32_t refused; /* number of its puts refused since the last FLUSHED */
+    uint32_t refused; /* number of the peer's puts refused since FLUSHED */
 };
 
 struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     struct transport_fork fork;
     int rank, nranks;
-    int unreached, connected; /* number of peers that will, and do, use this
-                                 transport */
-    int awaited;              /* awaited express connections */
-    bool one_host;            /* no peer is on another host */
+    /* number of peers that this transport has to connect, and has connected */
+    int unreached, connected;
+    int awaited;   /* number of express connections that are awaited */
+    bool one_host; /* no peer is on another host */
     unsigned char secret[32];
     int epoll;
 
@@ -264,8 +267,8 @@ struct shunt_transport_ctx {
     uint16_t port;
     struct tcp_place place[TCP_ADDRESSES];
     uint16_t places;
-    struct tcp_conn *conns; /* handshakes */
-    int unauthenticated; /* those of `conns` that have not proven the secret */
+    struct tcp_conn *conns; /* connections in the handshake */
+    int unauthenticated; /* number of `conns` that have not proven the secret */
     unsigned refusals;
 
     struct shunt_transport_ep **eps; /* (nranks); NULL: no endpoint yet */
@@ -285,7 +288,7 @@ struct shunt_transport_ctx {
 
 /* The monotonic clock, in ms. */
 int64_t tcp_now(void);
-/* Close a descriptor that the epoll watches, and forget it. */
+/* Close a descriptor that the epoll watches, and set it to -1. */
 void tcp_unwatch(struct shunt_transport_ctx *ctx, int *fd);
 
 /* --- address.c ------------------------------------------------------------ */
@@ -311,11 +314,13 @@ void tcp_place_text(const struct tcp_place *place, uint16_t port, char *text,
 enum shunt_status tcp_listen(struct shunt_transport_ctx *ctx, char *why,
                              size_t why_len);
 void tcp_accept(struct shunt_transport_ctx *ctx);
-/* Accept no more connections, and end those that are not authenticated. */
+/* Accept no more connections. `error`: the errno because of which this rank
+ * cannot accept any. If it is 0, also drop the connections in the handshake
+ * that were accepted, or made for a check. */
 void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error);
 /* Accept connections again, if there is room. */
 void tcp_resume_listening(struct shunt_transport_ctx *ctx);
-/* Drop a connection that asked to be a peer. */
+/* Drop a connection that another process has made, and log why. */
 void tcp_refuse(struct tcp_conn *conn, const char *why);
 
 /* --- handshake.c ---------------------------------------------------------- */
@@ -337,20 +342,21 @@ void tcp_set_options(int fd);
 enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* The endpoint of a peer, created if necessary. NULL: memory ran out. */
+/* Returns the endpoint of a peer, created if necessary. NULL: memory ran
+ * out. */
 struct shunt_transport_ep *tcp_endpoint(struct shunt_transport_ctx *ctx,
                                         int peer);
-/* The attempt to reach the peer at its present place failed; try the next one.
- * `error`: an errno, or 0. */
+/* The attempt to reach the peer at place ep->next_place failed. Try the next
+ * place. `error`: an errno, or 0. */
 void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why);
-/* Give a connection to the endpoint after the handshake. */
+/* Make `fd` the main connection of the endpoint, after the handshake. */
 void tcp_take(struct shunt_transport_ep *ep, int fd);
 /* Is this rank the one that connects? */
 bool tcp_connects(const struct shunt_transport_ep *ep);
-/* Mark the peer as lost, by this errno (0: it closed the connection). */
+/* Mark the peer as lost, with this errno (0: it closed the connection). */
 void tcp_broken(struct shunt_transport_ep *ep, int error);
-/* A connection of the peer ended. The peer is lost when all that it has sent
- * has been read, also from the other connection. */
+/* A connection of the peer ended. The peer is lost when all data that it has
+ * sent has been read, also from the other connection. */
 void tcp_line_failed(struct tcp_line *line, int error);
 void tcp_line_take(struct tcp_line *line, int fd);
 void tcp_line_close(struct tcp_line *line);
@@ -364,15 +370,16 @@ void tcp_receive_bye(struct shunt_transport_ep *ep);
  * data? */
 bool tcp_is_ending(const struct shunt_transport_ep *ep);
 void tcp_process_ended(struct shunt_transport_ep *ep);
-/* Mark the peers that left or were lost as gone, after all that they sent was
+/* Mark the peers that left or were lost as gone, after all their data was
  * read. */
 void tcp_note_losses(struct shunt_transport_ctx *ctx);
 
 /* --- express.c ------------------------------------------------------------ */
 
-/* The connection for a short message. */
+/* Returns the connection that carries short messages. */
 struct tcp_line *tcp_line_of_short(struct shunt_transport_ep *ep);
-/* Called before a short message is sent: does it need the second connection? */
+/* Called before a short put. If the put would wait behind payload, begin to
+ * make the express connection. */
 void tcp_express_consider(struct shunt_transport_ep *ep);
 /* Handle a message about the express connection. */
 void tcp_express_message(struct shunt_transport_ep *ep,
@@ -421,8 +428,8 @@ size_t tcp_counters(const struct shunt_transport_ctx *ctx,
 
 /* --- receive.c ------------------------------------------------------------ */
 
-/* Read what has arrived, at most READS times. False: nothing is left, or the
- * connection ended. */
+/* Read data that has arrived, at most READS times. False: no data is left, or
+ * the connection ended. */
 bool tcp_receive(struct tcp_line *line);
 /* Drop the message that is being received. */
 void tcp_drop_arrival(struct tcp_line *line);
