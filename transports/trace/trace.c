@@ -43,7 +43,7 @@ struct shunt_transport_ep {
     struct shunt_transport_ep *inner;
     int peer;
     bool connected;
-    bool lost; /* its loss has been logged */
+    bool lost; /* the loss of the peer has been logged */
 };
 
 struct shunt_transport_ctx {
@@ -51,9 +51,9 @@ struct shunt_transport_ctx {
     const struct shunt_transport *t;
     struct shunt_transport_ctx *inner;
     struct shunt_transport_ep *eps;
-    unsigned logged; /* operations, as bits */
+    unsigned logged; /* a bit for each operation that is logged */
     uint64_t puts, gets, put_bytes, get_bytes, retries, wakes;
-    /* the last error is ours, not that of the wrapped transport */
+    /* the last error is of this wrapper, not of the wrapped transport */
     bool no_memory;
 };
 
@@ -83,8 +83,8 @@ static void log_end(const struct shunt_transport_ctx *ctx, enum operation op,
                    (double)(now_ns() - from) * 1e-3);
 }
 
-/* Parse "put,get" to bits; NULL: all of them. False: `why` names a wrong
- * word. */
+/* Parse a list such as "put,get" to bits; NULL or "": all operations. False:
+ * `why` names a wrong word. */
 static bool parse(const char *text, unsigned *bits, char *why, size_t why_len)
 {
     *bits = text && *text ? 0 : ~0u;
@@ -412,7 +412,7 @@ const struct shunt_transport shunt_transport_v2 = {
     .abi = SHUNT_TRANSPORT_ABI,
     .name = "trace",
     .summary = "wraps another transport, and logs and counts what it does",
-    .score = -1, /* after all others */
+    .score = -1, /* used only if the user names this transport */
     .probe = trace_probe,
     .open = trace_open,
     .close = trace_close,

@@ -2,25 +2,26 @@
 /*
  * Connecting to a peer, and noticing that it is gone.
  *
- * UCP connects by itself. The greeting makes sure that it did, in both
- * directions: each side sends HELLO until it knows that its own has arrived. A
- * HELLO that arrives before this rank's connect() is dropped, as its sender is
- * not known yet. This rank's HELLO then makes the peer repeat it.
+ * UCP connects by itself. The greeting checks the connection in both
+ * directions: each side sends HELLO until the peer has confirmed its arrival. A
+ * HELLO that arrives before this rank's connect() is dropped, because its
+ * sender is not known yet. This rank's HELLO then makes the peer repeat its
+ * HELLO.
  *
- * Over TCP nothing is sent before the connection is established. For earlier
- * messages UCP queues a message of its own. If the first write to the
- * connection then fails, as it does if the peer was killed meanwhile, UCP
- * aborts this process because of that message (1.13 and all versions to 1.20:
- * the assertion in ucp_wireup_ep_pending_purge()).
+ * Over TCP nothing is sent before the connection is established. If a message
+ * were sent earlier, UCP would queue another message of its own. The first
+ * write to the connection fails if the peer was killed meanwhile. Then UCP
+ * aborts this process because of its own message (1.13 and all versions to
+ * 1.20: the assertion in ucp_wireup_ep_pending_purge()).
  *
  * Every message carries a token, which both ranks derive from the
- * communicator's secret, for its sender and receiver. It keeps out stray ranks
- * of other jobs, but not attackers: UCP itself trusts every peer that connects,
- * so its network must be a trusted one.
+ * communicator's secret, for its sender and receiver. The token keeps out stray
+ * ranks of other jobs, but not attackers. UCP itself trusts every peer that
+ * connects, so the network must be a trusted one.
  *
  * A peer is gone when it has sent BYE, when UCP's error handler reports it, or
- * when its process on this host has ended. UCP does not notice the latter while
- * a forked child holds the same sockets.
+ * when its process on this host has ended. UCP does not notice the end of a
+ * process while a forked child holds the same sockets.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,8 +34,8 @@
 
 #include "transports/ucx/ucx.h"
 
-/* After a process has ended, silence for this time means that it has sent
- * all. */
+/* After a process has ended, silence for this time means that all its messages
+ * have arrived. */
 #define SILENCE_MS 100
 
 #define TCP_EAGER_MAX ((size_t)64 << 10)
@@ -136,10 +137,11 @@ static void stop_watching(struct shunt_transport_ep *ep)
 }
 
 /*
- * Has a peer whose process has ended been silent for a while? Its messages are
- * received first. Its connections end behind them, which UCP reports. If a
- * forked child holds the connections, too, they do not end, and silence must
- * do. Until then pidfd stays readable, so that this rank does not sleep.
+ * Has a peer whose process has ended been silent for a while? The remaining
+ * messages of the process are received first. Usually its connections end then,
+ * which UCP reports. If a forked child holds the connections, too, they do not
+ * end, and the peer is lost after a time of silence. Until then pidfd stays
+ * readable, so that this rank does not sleep.
  */
 static bool is_silent(struct shunt_transport_ep *ep)
 {
@@ -175,7 +177,7 @@ static void watch_process(struct shunt_transport_ep *ep,
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = ep};
-    bool ended; /* UCP will notice */
+    bool ended; /* not used: UCP reports the end of such a process */
 
     ep->pidfd = transport_process_watch(theirs, &ended);
     if (ep->pidfd < 0)
@@ -191,12 +193,12 @@ static void watch_process(struct shunt_transport_ep *ep,
  * Read UCP's description of its lanes to a peer, one line for each ("lane[0]:
  * 0:tcp/eth0.0 ..."): for the log, and to find out whether they are TCP.
  *
- * If a rendezvous needs an answer of a process that may have to be woken, a
- * copy is cheaper up to a larger size. Over TCP, measured at 4 Gbit/s and on
- * one host, payloads up to 64 KiB are faster, and take less CPU, without a
- * rendezvous. UCX 1.13 uses a rendezvous from 18 KiB on. Larger payloads are
- * sent in pieces (put.c). On other networks, or if the user sets
- * UCX_RNDV_THRESH, UCX decides.
+ * A rendezvous needs an answer of the peer, which may have to be woken first.
+ * So a copy is cheaper up to a larger size than UCX assumes: UCX 1.13 uses a
+ * rendezvous from 18 KiB on. Over TCP, measured at 4 Gbit/s and on one host,
+ * payloads up to 64 KiB are faster, and take less CPU, without a rendezvous.
+ * Larger payloads are sent in pieces (put.c). On other networks, or if the user
+ * sets UCX_RNDV_THRESH, UCX decides.
  */
 static void look_at_lanes(struct shunt_transport_ep *ep)
 {
@@ -253,7 +255,7 @@ static void make_token(const struct shunt_transport_ctx *ctx,
 static void say_hello(struct shunt_transport_ep *ep)
 {
     if (!ep->wired)
-        return; /* ucx_greet() will do it */
+        return; /* ucx_greet() sends the HELLO later */
     ep->greeted = true;
     if (!ucx_send_empty(ep, UCX_HELLO, ep->hello_received))
         ep->hello_acked = ep->hello_received;
@@ -288,8 +290,8 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
 }
 
 /* Call wired() when the connection is established. A flush before the first
- * message completes then, and sends nothing. On other networks than TCP the
- * HELLO is sent at once. */
+ * message completes at that time, and sends nothing. On networks other than
+ * TCP, the HELLO is sent at once. */
 static void reach(struct shunt_transport_ep *ep)
 {
     const ucp_request_param_t param = {

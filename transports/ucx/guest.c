@@ -9,17 +9,17 @@
  * them, and then UCX makes them anyway.
  *
  * UCX catches SIGSEGV and similar signals to print a backtrace. The program's
- * own reaction (a core file, a sanitizer's report) is better. UCX catches
+ * own reaction (a core file, a sanitizer's report) is better. UCX also catches
  * SIGHUP to stop for a debugger. A program that reloads its settings on SIGHUP
- * would stop instead. The previous handlers are restored.
+ * would stop instead. So the previous handlers are restored.
  *
  * UCX prints errors of connections, which this transport reports itself. While
  * a thread is inside of calls of this transport, UCX's messages are written to
  * the library's log.
  *
- * If the user's environment asks for any of this, it is left as it is. The
- * functions for signals and the log are in UCX's development headers, which
- * some installations lack.
+ * A change that the user's environment asks for is not undone. The functions
+ * for signals and the log are in UCX's development headers, which some
+ * installations lack. There, signals and the log are left unchanged.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,9 +32,9 @@
 #include "transports/ucx/ucx.h"
 
 /*
- * libucm calls this when it is loaded. It finds this function first, because it
- * is loaded with this plugin. (If it was loaded before, this function is never
- * called.)
+ * libucm calls ucm_mmap_init() when it is loaded. If libucm is loaded with this
+ * plugin, the symbol is this function and not that of libucm. (If libucm was
+ * loaded before, this function is never called.)
  */
 extern void ucm_mmap_init(void);
 
@@ -51,11 +51,12 @@ __attribute__((visibility("default"))) void ucm_mmap_init(void)
 }
 
 /*
- * UCX has a thread. A child of fork() does not have it, and no function starts
- * it again. So a new context of the child would wait for it until a timeout.
+ * UCX has a thread. A child of fork() does not have the thread, and no function
+ * starts it again. So a new context of the child would wait for the thread
+ * until a timeout.
  */
-static atomic_uint users;     /* contexts and workers that exist */
-static atomic_bool abandoned; /* some existed in a parent of this process */
+static atomic_uint users;     /* number of contexts that exist */
+static atomic_bool abandoned; /* contexts existed in a parent of this process */
 
 static void forked(void)
 {
@@ -96,9 +97,8 @@ void ucx_user_remove(void)
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 
-/* The context whose call this thread is in. This is no thread-local variable:
- * in a library that is loaded late, those make gcc 12's leak sanitizer
- * crash. */
+/* Key of the context whose call a thread is in. A thread-local variable would
+ * make gcc 12's leak sanitizer crash, because this library is loaded late. */
 static pthread_key_t inside;
 static bool quiet;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Registrations and remotes. The owner finds memory by a number (regions.h).
- * The memory is mapped with UCP, so that a fabric which needs that has it
- * before the first put.
+ * The memory is mapped with UCP before the first put, because some fabrics need
+ * that.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ enum shunt_status ucx_reg(struct shunt_transport_ctx *ctx,
         return ucx_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     reg->region.memory = *memory;
     reg->ucp = ctx->ucp;
-    /* UCP maps brief memory itself, if it needs to */
+    /* UCP maps brief memory by itself if the fabric needs that. */
     if (memory->bytes && !memory->brief) {
         st = ucp_mem_map(ctx->ucp, &params, &reg->handle);
         if (st != UCS_OK) {
@@ -67,7 +67,7 @@ void ucx_reg_hold(struct shunt_transport_reg *reg)
         reg->region.refs++;
 }
 
-/* The last reference returns the memory to its owner. */
+/* Drop a reference. Dropping the last one returns the memory to its owner. */
 void ucx_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)

@@ -3,9 +3,9 @@
  * The network devices that UCP found, and which of them lead to no other host.
  *
  * A bridge of containers has the same address on each host (172.17.0.1 with
- * Docker). UCP uses it to reach other hosts, and connects a rank to its own
- * host. It then finds no connection, or ends the process by an assertion
- * (1.13).
+ * Docker). UCP would use that address to reach other hosts, and so would
+ * connect a rank to its own host. Then UCP finds no connection, or ends the
+ * process by an assertion (1.13).
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -15,8 +15,9 @@
 
 #include "transports/ucx/ucx.h"
 
-/* Is a port of a bridge hardware, or made of other devices (a VLAN, a bond)?
- * Ports of containers and of virtual machines are neither. */
+/* Does this port of a bridge lead to other hosts? Such a port is hardware, or
+ * is made of other devices (a VLAN, a bond). Ports of containers and of virtual
+ * machines are neither. */
 static bool leads_out(const char *port)
 {
     char path[300];
@@ -85,7 +86,7 @@ static void look_at(char *text, struct ucx_networks *networks)
         device[strcspn(device, " \t")] = '\0';
         if (strncmp(name, "-- tcp/", 7)) {
             other = true;
-            if (strchr(device, ':')) { /* with the port of an RDMA device */
+            if (strchr(device, ':')) { /* an RDMA device and its port */
                 outer = true;
                 all &=
                     add(networks->devices, sizeof(networks->devices), device);

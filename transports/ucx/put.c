@@ -2,9 +2,9 @@
 /*
  * Sending.
  *
- * UCP queues messages without a limit if the fabric has no room. Here the limit
- * is MAX_SENDS for each peer, beyond which put() has no room. (The pieces of a
- * put that has begun may exceed it.)
+ * UCP queues messages without a limit if the fabric has no room. This transport
+ * limits them to MAX_SENDS for each peer, beyond which put() has no room. (The
+ * pieces of a put that has begun may exceed the limit.)
  *
  * Over TCP UCP's "zero copy" is not used. Assume that the socket accepts a part
  * of such a message, and the next write to it fails because the peer was
@@ -15,8 +15,8 @@
  * the bytes that the socket does not accept.
  *
  * A message that UCP has sent has not necessarily taken effect. So flush() asks
- * the peer, which answers when all earlier puts have taken effect (on all
- * channels: the question carries the number of puts on each).
+ * the peer, which answers when all earlier puts have taken effect. The message
+ * of flush() has the number of puts on each channel.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,8 @@
 #include "transports/ucx/ucx.h"
 
 #define MAX_SENDS 1024
-/* A piece. With its header it is one segment of UCX's TCP, as ucx.c sets it. */
+/* Bytes of a piece. A piece with its header is one segment of UCX's TCP, whose
+ * size ucx.c sets. */
 #define PIECE ((size_t)60 << 10)
 
 _Static_assert(sizeof(struct ucx_put) <=
@@ -93,8 +94,8 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
 {
     struct ucx_send *send = arg;
 
-    /* UCS_ERR_CANCELED: the endpoint was closed, so the peer is known to be
-     * lost. */
+    /* UCS_ERR_CANCELED: this rank has closed the endpoint, so the peer is
+     * already marked as lost. */
     if (status != UCS_OK && status != UCS_ERR_CANCELED)
         ucx_ep_broken(send->ep, status);
     give_send(send);
@@ -102,8 +103,8 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
 }
 
 /* Send a message. `reg` is the registration of `data`, which UCP may read until
- * the message is sent. The reference keeps it from being unmapped if the caller
- * deregisters it earlier, as after a failure. */
+ * the message is sent. A reference keeps the memory mapped if the caller
+ * deregisters it earlier, for example after a failure. */
 static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
                                    const void *header, size_t header_bytes,
                                    const void *data, size_t bytes,
@@ -142,7 +143,7 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = UCP_AM_SEND_FLAG_EAGER;
     }
-    if (kind == UCX_HELLO) /* it also makes UCP set up the connection */
+    if (kind == UCX_HELLO) /* HELLO also makes UCP set up the connection */
         param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     outer = ucx_enter(ctx);
     request = ucp_am_send_nbx(ep->ucp, kind, send->header, header_bytes, data,
@@ -184,7 +185,7 @@ static enum shunt_status outside(struct shunt_transport_ep *ep)
     return transport_fail_outside(&ep->ctx->error, ep->peer);
 }
 
-/* Return the failure of an earlier put. */
+/* Return the failure of an earlier put, and clear it. */
 static enum shunt_status take_failure(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->failed;
@@ -217,10 +218,10 @@ static enum shunt_status put_piece(struct shunt_transport_ep *ep,
 }
 
 /*
- * Put over TCP in pieces of one segment each. For a larger message UCP would
+ * Put, over TCP in pieces of one segment each. For a larger message UCP would
  * either use a rendezvous or assemble the segments in a buffer of its own. With
- * the error handling mode of this transport a rendezvous moves the payload in
- * just such pieces, and costs three more messages.
+ * the error handling mode of this transport, a rendezvous also moves the
+ * payload in such pieces, and costs three more messages.
  */
 static enum shunt_status put_pieces(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put,

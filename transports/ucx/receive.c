@@ -3,11 +3,11 @@
  * Receiving.
  *
  * A small put arrives with its payload, and over TCP every put does. A large
- * put is announced, and UCP then moves its payload straight to its destination,
- * several at a time. A signal is raised when its own payload and those of all
- * earlier puts of its channel have arrived. A payload that would overlap an
- * earlier one that is still being received waits for that one: puts of a
- * channel take effect in order.
+ * put is announced. UCP then moves its payload straight to its destination, and
+ * may do so for several puts at a time. A signal is raised when the payloads of
+ * its own put and of all earlier puts of its channel have arrived. Puts of a
+ * channel take effect in order. So if a payload overlaps an earlier one that is
+ * still being received, it waits for the earlier one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static void raise_signal(const struct shunt_transport_reg *reg,
                             put->signal_value);
 }
 
-/* Find the registrations that a put refers to. False: it writes outside
+/* Find the registrations that a put refers to. False: the put writes outside of
  * them. */
 static bool resolve(struct shunt_transport_ctx *ctx, const struct ucx_put *put,
                     size_t bytes, struct shunt_transport_reg **reg,
@@ -153,7 +153,7 @@ static void start(struct ucx_arrival *a)
             ucp_am_data_release(ctx->worker, a->descriptor);
         a->descriptor = NULL;
         ep->received_bytes += a->rendezvous ? a->bytes : 0;
-        ucx_reg_drop(a->signal_reg); /* refused, as in on_put() */
+        ucx_reg_drop(a->signal_reg); /* the put is refused, as in on_put() */
         a->signal_reg = NULL;
         ep->refused++;
         return;
@@ -180,7 +180,7 @@ static void start(struct ucx_arrival *a)
     }
 }
 
-/* May its payload be written before those of earlier puts? */
+/* May the payload of `a` be written before the payloads of earlier puts? */
 static bool free_to_start(const struct ucx_channel *channel,
                           const struct ucx_arrival *a)
 {
@@ -192,7 +192,7 @@ static bool free_to_start(const struct ucx_channel *channel,
     return true;
 }
 
-/* Start the arrivals that may start, and let those that have arrived take
+/* Start the arrivals that may start. Then let the puts that have arrived take
  * effect in order. */
 static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel)
 {
@@ -229,7 +229,8 @@ static void insert(struct ucx_channel *channel, struct ucx_arrival *a)
 
 /* --- messages ------------------------------------------------------------- */
 
-/* Have all earlier puts arrived, so that the overlaps of this one are known? */
+/* Have the headers of all earlier puts arrived, so that it is known which of
+ * them overlap with `a`? */
 static bool no_gap(const struct ucx_channel *channel,
                    const struct ucx_arrival *a)
 {
@@ -241,9 +242,9 @@ static bool no_gap(const struct ucx_channel *channel,
     return e == a && a->put.sequence == sequence;
 }
 
-/* Handle a payload that arrived with its message, but before its turn. Write it
- * to its destination if no earlier put is in the way; keep it otherwise. False:
- * memory ran out. */
+/* Handle a payload that arrived with its message, but before its turn. Write
+ * the payload to its destination if no earlier put may overlap with it.
+ * Otherwise keep it. False: memory ran out. */
 static bool keep_payload(struct ucx_channel *channel, struct ucx_arrival *a,
                          void *data, uint64_t attr)
 {

@@ -26,7 +26,7 @@
 #include "transports/ucx/ucx.h"
 
 #define SCORE 10 /* tried after tcp */
-/* The most calls of ucp_worker_progress() in one call of ucx_progress(). */
+/* Most calls of ucp_worker_progress() in one call of advance_worker(). */
 #define BURST 64
 /* How often processes of this host are checked while this rank does not
  * sleep. */
@@ -51,42 +51,45 @@ int64_t ucx_now(void)
 
 /* Defaults only: the user's environment takes precedence. */
 static const struct setting {
-    const char *name; /* for ucp_config_modify() */
+    const char *name; /* name of the setting in ucp_config_modify() */
     const char *value;
-    const char *variable; /* if this environment variable, or */
-    const char *unless;   /* this one, is set, the setting is not changed */
-    enum ucx_tcp tcp;     /* only with that much TCP */
-    bool one_host;        /* only if all ranks are on this host */
-    unsigned before;      /* only before this minor version of UCX 1; 0: any */
+    /* not applied if this environment variable is set */
+    const char *variable;
+    const char *unless; /* another such variable, or NULL */
+    enum ucx_tcp tcp;   /* applied only with at least this much TCP */
+    bool one_host;      /* true: applied only if all ranks are on this host */
+    unsigned before; /* applied only before this minor version of UCX 1; 0: to
+                        all versions */
 } settings[] = {
     /* UCP trusts every peer that connects, so only this host may connect. */
     {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, UCX_NO_TCP, true, 0},
-    /* Shared memory is for another transport, and UCX's leaves files behind
+    /* The transport shm has shared memory. That of UCX would leave files behind
      * when a process is killed. */
     {"TLS", "^sm", "UCX_TLS", NULL, UCX_NO_TCP, false, 0},
     /* Shorter addresses: a third less for each network device. */
     {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, UCX_NO_TCP, false,
      0},
-    /* The cache patches libc's mmap() and others while the program runs. Up to
-     * 1.13 a driver that wants a cache has its own one as well. */
+    /* The registration cache patches mmap() and other functions of libc while
+     * the program runs. Up to 1.13, a driver that needs a cache also has its
+     * own one. */
     {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, UCX_NO_TCP, false, 14},
 
     /* No zero copy over TCP: see put.c. With one element UCP has no place for
      * the header of a message, so it uses no zero copy for messages, ... */
     {"MAX_IOV", "1", "UCX_TCP_MAX_IOV", NULL, UCX_TCP_TOO, false, 0},
-    /* ... and this is for the payload of a rendezvous. */
+    /* ... and with this it uses none for the payload of a rendezvous. */
     {"ZCOPY_THRESH", "inf", "UCX_ZCOPY_THRESH", NULL, UCX_ONLY_TCP, false, 0},
 
     /* A connect() to a host that is down would block this rank. */
     {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, UCX_ONLY_TCP, false, 0},
-    /* The default is 8 KiB, each with a system call and a packet of its own
-     * through the kernel. At 1 Gbit/s, and with two CPUs for eight ranks, that
-     * alone kept the link from being full. Must not exceed RX_SEG_SIZE. */
+    /* The default is 8 KiB, and each segment costs a system call and a packet
+     * in the kernel. At 1 Gbit/s, with two CPUs for eight ranks, that alone
+     * kept the link from being full. Must not exceed RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE",
      UCX_TCP_TOO, false, 0},
-    /* The kernel probes an idle connection: 10 s after a cut it is broken.
-     * UCP's own keepalive messages would prevent that, because they wait,
-     * unacknowledged, for retransmissions that continue for 15 minutes. */
+    /* The kernel probes an idle connection, and breaks it 10 s after a cut.
+     * UCP's own keepalive messages would prevent that: such a message would not
+     * be acknowledged, and the kernel would send it again for 15 minutes. */
     {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, UCX_ONLY_TCP,
      false, 0},
     {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, UCX_ONLY_TCP, false, 0},
@@ -133,7 +136,7 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum ucx_tcp tcp,
 
 static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
 {
-    static atomic_int last; /* the result of the last context */
+    static atomic_int last; /* found.tcp of the last context */
     const int expected = atomic_load_explicit(&last, memory_order_relaxed);
     ucs_status_t st = init_ucp(ctx, (enum ucx_tcp)expected, "");
     struct ucx_networks found;
@@ -177,7 +180,7 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
-/* The number of descriptors of this process. -1: unknown, see errno. */
+/* Returns the number of descriptors of this process. -1: unknown, see errno. */
 static int count_descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -227,8 +230,8 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
     struct shunt_transport_ctx *outer;
     ucs_status_t st;
 
-    /* Keep them occupied until the context is closed: a thread of UCX accepts
-     * connections, even after the peers are connected. */
+    /* Keep 0 to 2 occupied until the context is closed, because a thread of UCX
+     * accepts connections even after the peers are connected. */
     shunti_stdio_occupy();
     ctx->counted = ucx_user_add(why, why_len);
     if (!ctx->counted)
@@ -365,8 +368,8 @@ static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
         poll(&pfd, 1, left > 10 ? 10 : left > 0 ? (int)left : 0);
 }
 
-/* Notify the peers that this rank leaves. They should not get it from the
- * network: a connection that is closed may lose data that was sent on it. */
+/* Notify the peers that this rank leaves, before it closes connections. A
+ * connection that is closed may lose data that was sent on it. */
 static void say_bye(struct shunt_transport_ctx *ctx)
 {
     int64_t deadline = ucx_now() + BYE_MS;
@@ -416,8 +419,8 @@ static int advance_worker(struct shunt_transport_ctx *ctx)
     const bool parting = ctx->parting;
     int n = 0;
 
-    /* UCP makes sockets for a moment when it discards an endpoint. Numbers that
-     * the program has closed since are not occupied yet. */
+    /* UCP makes sockets for a moment when it discards an endpoint. The program
+     * may have closed 0 to 2 since the context was opened, so occupy them. */
     if (parting)
         shunti_stdio_occupy();
     while (n < BURST && parting == ctx->parting &&
@@ -433,7 +436,7 @@ static bool touches_callers_memory(const struct shunt_transport_ep *ep)
     return ep->lent || ucx_arrivals_intrude(ep);
 }
 
-/* UCP cannot take back a single message, but it ends all those of an endpoint
+/* UCP cannot cancel a single message, but it ends all messages of an endpoint
  * that is closed. */
 static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
                                     bool by_force)
@@ -481,7 +484,8 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     if (ctx->worker) {
         say_bye(ctx);
         drop_all(ctx);
-        /* All that is still under way ends here, with its callbacks. */
+        /* All requests that are under way end here, and UCP calls their
+         * callbacks. */
         ucp_worker_destroy(ctx->worker);
     }
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
@@ -515,7 +519,7 @@ static const char *ucx_error(const struct shunt_transport_ctx *ctx)
 
 /* --- progress and sleeping ------------------------------------------------ */
 
-/* Mark the peers that left or were lost as gone, after all that they sent was
+/* Mark the peers that left or were lost as gone, after all their messages were
  * received. */
 static void note_losses(struct shunt_transport_ctx *ctx)
 {
@@ -585,12 +589,13 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
 
 /* --- capabilities --------------------------------------------------------- */
 
-/* Before 1.13 UCX does not end a transfer that TCP is in the middle of (openucx
- * PR 7770). With later versions a rendezvous over TCP may not end either; it is
- * used only if the user asks for one. */
+/* Before 1.13, UCX does not end a transfer over TCP that has begun (openucx PR
+ * 7770). With later versions a rendezvous over TCP may not end either. A
+ * rendezvous is used there only if the user asks for it. */
 static unsigned ucx_caps(const struct shunt_transport_ep *ep)
 {
-    /* A device writes to the physical pages that were registered. */
+    /* On networks other than TCP, a device writes to the physical pages that
+     * were registered. */
     const unsigned pins = ep->tcp ? 0 : SHUNT_TRANSPORT_PINS;
     unsigned major, minor, patch;
 
@@ -604,11 +609,12 @@ static unsigned ucx_caps(const struct shunt_transport_ep *ep)
  * Has the fabric accepted everything that was sent to this peer?
  *
  * Over TCP, UCP reports a message as sent even if the socket was full and UCP
- * has copied the rest into a buffer of its own. While there is such a message
- * UCP accepts no other. So a further message, which need not arrive itself,
- * shows whether there is one. (UCP's flush does not show it: it waits for an
- * answer of the peer, which may be computing.) No test is needed if the socket
- * has room for all data that the peer has not received yet.
+ * has copied the rest into a buffer of its own. While such a rest is waiting,
+ * UCP sends no other message. So a further message, which need not arrive
+ * itself, shows whether a rest is waiting. (UCP's flush does not show that,
+ * because it waits for an answer of the peer, which may be computing.) No test
+ * is needed if the socket has room for all data that the peer has not received
+ * yet.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {

@@ -39,9 +39,10 @@ enum ucx_tcp { UCX_NO_TCP, UCX_TCP_TOO, UCX_ONLY_TCP };
 
 /* The networks that UCP found. */
 struct ucx_networks {
-    enum ucx_tcp tcp; /* among the networks */
-    /* All devices except bridges that do not lead to other hosts. "": there are
-     * no such bridges, or nothing else, or the user has named devices. */
+    enum ucx_tcp tcp; /* how much TCP is among the networks */
+    /* The devices that UCP must use: all except bridges that lead to no other
+     * host. "": UCP chooses, because there is no such bridge, or no device that
+     * leads to other hosts, or because the user has named devices. */
     char devices[1024];
 };
 
@@ -59,16 +60,16 @@ enum {
     UCX_KINDS
 };
 
-/* The beginning of every message: its sender, and a token that shows that it
- * belongs to this communicator. */
+/* The beginning of every message: the sender, and a token that shows that the
+ * message belongs to this communicator. */
 struct ucx_sender {
     unsigned char token[UCX_TOKEN];
     int32_t rank;
-    /* HELLO: 1 if the receiver's HELLO has arrived; FLUSHED: the number of puts
-     * refused */
+    /* HELLO: 1 if the receiver's HELLO has arrived at the sender; FLUSHED: the
+     * number of refused puts */
     uint32_t flag;
-    /* bytes of messages that the sender of this has received from the receiver
-     * of this */
+    /* bytes of messages that the sender has received from the receiver so
+     * far */
     uint64_t received_bytes;
 };
 
@@ -104,31 +105,31 @@ struct shunt_transport_remote {
 struct ucx_send {
     struct ucx_send *next; /* in ctx.spare */
     struct shunt_transport_ep *ep;
-    /* registration of its payload, with a reference; or NULL */
+    /* registration of the payload, referenced; or NULL */
     struct shunt_transport_reg *reg;
-    unsigned *pending;                     /* of the put, or NULL */
+    unsigned *pending;                     /* the counter of the put, or NULL */
     struct ucx_send *next_lent, **lent_at; /* in ep.lent, if it has `pending` */
     _Alignas(struct ucx_sender) unsigned char header[88];
 };
 
-/* A put that cannot take effect yet: its payload, or that of an earlier one,
- * has not arrived completely. */
+/* A put that cannot take effect yet, because its payload or the payload of an
+ * earlier put has not arrived completely. */
 struct ucx_arrival {
     struct ucx_arrival *next; /* in the channel's list, in order */
     struct shunt_transport_ep *ep;
     struct ucx_put put;
     size_t bytes;
-    struct shunt_transport_reg *reg, *signal_reg; /* held */
+    struct shunt_transport_reg *reg, *signal_reg; /* referenced, or NULL */
     enum { UCX_HELD, UCX_COMING, UCX_THERE, UCX_FAILED } state;
     bool rendezvous;
-    void *descriptor; /* of UCP: the rendezvous or the data */
-    void *copy; /* a copy of data that UCP did not leave to this transport */
+    void *descriptor; /* UCP's descriptor of the rendezvous, or of the data */
+    void *copy;       /* a copy of the data, if UCP does not let it be kept */
 };
 
 struct ucx_channel {
-    uint32_t sent; /* puts sent */
-    uint32_t taken;
-    struct ucx_arrival *first;
+    uint32_t sent;             /* number of puts sent */
+    uint32_t taken;            /* number of received puts in effect */
+    struct ucx_arrival *first; /* received puts that are not in effect */
 };
 
 struct shunt_transport_ep {
@@ -138,43 +139,44 @@ struct shunt_transport_ep {
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
     struct transport_link *remotes; /* shunt_transport_remote */
 
-    bool wired;          /* UCP has connected it: see reach() */
-    bool greeted;        /* a HELLO was sent to it */
-    bool hello_received; /* its HELLO has arrived */
-    bool hello_acked;    /* this rank's HELLO has reported that */
+    bool wired;          /* UCP has connected the peer: see reach() */
+    bool greeted;        /* a HELLO was sent to the peer */
+    bool hello_received; /* the peer's HELLO has arrived */
+    bool hello_acked;    /* a HELLO of this rank has confirmed that arrival */
     bool confirmed;   /* the peer has reported that this rank's HELLO arrived */
     bool up;          /* connect() returned OK */
-    bool tcp;         /* all its lanes are TCP */
+    bool tcp;         /* all lanes to the peer are TCP */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
 
-    bool left;      /* its BYE has arrived */
-    bool bye_acked; /* this rank's BYE has arrived there */
+    bool left;      /* the peer's BYE has arrived */
+    bool bye_acked; /* the peer has confirmed this rank's BYE */
     bool broken;    /* UCP reported an error, or the peer's process ended */
-    bool gone;      /* left or broken, seen by the last progress() */
+    bool gone;      /* left or broken, and reported by progress() */
     ucs_status_t why;
     void *closing; /* UCP's request for closing */
-    int pidfd;     /* of a peer on this host, or -1 */
-    /* After the end of its process: time when the peer is lost unless something
-     * arrives; and received_bytes when that was set */
+    int pidfd;     /* process of a peer on this host, or -1 */
+    /* After the end of the peer's process: silent_at is the time when the peer
+     * is lost unless a message arrives. received_then is the value of
+     * received_bytes when silent_at was set. */
     int64_t silent_at;
     uint64_t received_then;
 
     struct ucx_channel channels[UCX_CHANNELS];
     unsigned sends;        /* sends that are not locally complete */
-    struct ucx_send *lent; /* sends that count as pending */
-    uint64_t sent_bytes, received_bytes; /* of messages */
+    struct ucx_send *lent; /* sends with `pending` */
+    uint64_t sent_bytes, received_bytes; /* bytes of messages */
     /* bytes from this rank that had arrived when the peer last sent a
      * message */
     uint64_t acked_bytes;
     bool copied; /* the last message may be in a buffer of UCP: see pushed() */
     enum shunt_status failed; /* returned by the next put or flush */
-    bool unflushed;           /* puts since the last complete flush */
+    bool unflushed; /* there were puts since the last complete flush */
     uint32_t flush_asked, flush_done;
-    bool flush_stale; /* puts since flush_asked */
+    bool flush_stale; /* there were puts since the last FLUSH was sent */
 
     bool flush_wanted; /* the peer waits for an answer to its FLUSH */
     struct ucx_flush flush;
-    uint32_t refused; /* number of its puts refused since the last FLUSHED */
+    uint32_t refused; /* number of the peer's puts refused since FLUSHED */
 };
 
 struct shunt_transport_ctx {
@@ -186,14 +188,14 @@ struct shunt_transport_ctx {
     unsigned char nonce[TRANSPORT_NONCE];
     ucp_context_h ucp;
     ucp_worker_h worker;
-    bool counted; /* ucx_user_add() */
+    bool counted; /* ucx_user_add() has counted this context */
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks); NULL: no endpoint yet */
     struct transport_regions regs;
     struct ucx_send *spare;
     unsigned events; /* since progress() began */
     bool news;       /* a peer left or was lost */
-    bool wired;      /* a peer is connected that no HELLO was sent to yet */
+    bool wired;      /* a peer is connected, but no HELLO was sent to it */
     int watched;     /* number of pidfds in epoll */
     /* check the processes in the next progress(), since this rank has slept */
     bool look;
@@ -213,14 +215,15 @@ int64_t ucx_now(void);
 
 /* --- guest.c -------------------------------------------------------------- */
 
-/* Call these around calls of UCX that may log something. ucx_leave() gets the
- * result of ucx_enter(). */
+/* Call these two around calls of UCX that may log a message. ucx_leave() gets
+ * the result of ucx_enter(). */
 struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx);
 void ucx_leave(struct shunt_transport_ctx *outer);
 /* From now on UCX's messages in such calls are written to the library's log. */
 void ucx_be_quiet(void);
-/* Call these before UCX is used, and after. False: UCX cannot be used, because
- * a parent of this process uses it, and `why` says so. */
+/* Call ucx_user_add() before UCX is used, and ucx_user_remove() after. False:
+ * UCX cannot be used, because a parent of this process used it when it forked.
+ * `why` then says so. */
 bool ucx_user_add(char *why, size_t why_len);
 void ucx_user_remove(void);
 
@@ -231,8 +234,8 @@ enum shunt_status ucx_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* Close the endpoint in UCP, by force; complete when ep.closing is NULL
- * again. */
+/* Begin to close the endpoint in UCP, by force. It is closed when ep.closing is
+ * NULL again. */
 void ucx_ep_drop(struct shunt_transport_ep *ep);
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why);
 /* Find peers whose processes ended unnoticed by UCP. */
@@ -256,7 +259,7 @@ enum shunt_status ucx_import(struct shunt_transport_ep *ep, const void *key,
                              struct shunt_transport_remote **remote);
 void ucx_release(struct shunt_transport_ep *ep,
                  struct shunt_transport_remote *remote);
-/* The registration of this id, or NULL. */
+/* Returns the registration of this id, or NULL. */
 struct shunt_transport_reg *ucx_reg_find(struct shunt_transport_ctx *ctx,
                                          uint64_t id);
 void ucx_reg_hold(struct shunt_transport_reg *reg);
@@ -283,9 +286,9 @@ enum shunt_status ucx_send_empty(struct shunt_transport_ep *ep, unsigned kind,
 
 /* --- receive.c ------------------------------------------------------------ */
 
-/* The peer that sent a message. NULL: it is unknown, or the message is not of
- * this communicator. The header must have `expected` bytes. The message had
- * `bytes` of payload. */
+/* Returns the peer that sent a message. NULL: the sender is unknown, or the
+ * message is not of this communicator. The header must have `expected` bytes.
+ * The message had `bytes` of payload. */
 struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          const void *header,
                                          size_t header_bytes, size_t expected,
