@@ -16,8 +16,8 @@
  * These functions move nothing. Pass a placement to shunt_moe_set_placement()
  * or shunt_moe_set_shares(); moe_experts.h moves the parameters.
  *
- * All are pure functions: no communicator, no state, no random numbers.
- * Integers and doubles are used in a stated order, so equal arguments give
+ * All are pure functions: no communicator, no state, no random numbers. They
+ * compute with integers and doubles in a fixed order, so equal arguments give
  * equal results on every rank. So ranks agree if they decide from the same
  * loads, and only the loads need to be sent.
  *
@@ -73,8 +73,8 @@ SHUNT_API double shunt_balance_variation(const double *loads, size_t n);
 struct shunt_balance_price {
     double row_s;        /* seconds that a rank's experts take for one row,
                             forward and backward together */
-    double expert_bytes; /* parameters of one expert */
-    double bytes_per_s;  /* of a rank's link, > 0 */
+    double expert_bytes; /* bytes of the parameters of one expert */
+    double bytes_per_s;  /* bandwidth of a rank's link, > 0 */
     double row_bytes;    /* bytes that one row puts on the link of its expert's
                             rank, in all exchanges of a step; 0: do not count
                             the bytes that copies save */
@@ -84,16 +84,16 @@ struct shunt_balance_price {
  * Choose experts that should be on every rank ("shadowed"), so that each rank
  * computes its own rows for them.
  *
- * Policy: that of FasterMoE (He et al., PPoPP 2022), with two corrections. It
- * counts the load that the receivers of a copy add to
- * themselves, and the bytes of the gradients that they send back.
+ * Policy: that of FasterMoE (He et al., PPoPP 2022), with two corrections. This
+ * function also counts the load that a copy adds to its receivers, and the
+ * bytes of the gradients that the receivers send back.
  *
  * b[r][e] are the rows that rank r sends to expert e. The load of a rank is all
  * rows of its experts that are not hot, and its own rows of hot experts. The
  * hottest expert of the rank with the greatest load becomes hot, as long as
  *
- *     row_s * (greatest load now - then) + rows of other ranks * row_bytes /
- *         bytes_per_s  >  2 * expert_bytes / bytes_per_s
+ *     row_s * (greatest load before - after) + rows of other ranks * row_bytes
+ *         / bytes_per_s  >  2 * expert_bytes / bytes_per_s
  *
  * loads  (ranks, experts) b
  * hot    out, (experts) the hot experts, in the order in which they were chosen
@@ -116,16 +116,16 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_hot(
  * expert   out, (ranks, slots) the expert in each slot. One rank may get two
  *          copies of an expert.
  *
- * If `groups` is a multiple of `nodes`, it has three steps. Groups of experts
- * are assigned to nodes, so that the nodes' loads are as equal as possible.
- * Each node makes copies of its experts until its ranks' slots are full, each
- * time of the expert with the greatest load for each copy. The copies, each
- * with its share of the load, are assigned to the node's ranks. Otherwise all
- * is done as for one group and one node.
+ * If `groups` is a multiple of `nodes`, the algorithm has three steps. Groups
+ * of experts are assigned to nodes, so that the nodes' loads are as equal as
+ * possible. Each node makes copies of its experts until its ranks' slots are
+ * full; the next copy is of the expert with the greatest load per copy. The
+ * copies, each with its share of the load, are assigned to the node's ranks. If
+ * `groups` is not a multiple, all is done as for one group and one node.
  *
  * Groups and copies are assigned in descending order of load, each to the least
- * loaded node or rank with room. If each node or rank takes only one, they are
- * assigned in the order of numbers.
+ * loaded node or rank with room. If each node takes only one group, or each
+ * rank only one copy, they are assigned in the order of numbers.
  *
  * O(experts * (copies - experts) / nodes), and a sort.
  */
@@ -138,10 +138,10 @@ shunt_balance_eplb(const double *loads, int experts, int groups, int nodes,
  * replicas for shunt_moe_set_placement().
  *
  * expert       (ranks, slots); each expert is in some slot
- * placement    the present one
- * home         out, (experts); may be `placement`
+ * placement    the present placement
+ * home         out, (experts) the new placement; may be `placement`
  * replicas     out, (ranks * slots - experts) entries; by expert, then rank
- * nreplicas    out, how many it has
+ * nreplicas    out, the number of replicas
  *
  * An expert keeps its home if a copy of it is there. Otherwise the lowest rank
  * with a copy is its new home. Two copies on a rank count as one.
@@ -164,10 +164,11 @@ struct shunt_balance_migration {
 /**
  * Choose experts that should move.
  *
- * loads    (experts), best predicted ones
+ * loads    (experts), preferably predicted loads
  * least    the coefficient of variation must fall by this much, or no expert
  *          moves; 0.08 is a good value
- * moved    out, (experts) the new placement; the present one if it does not pay
+ * moved    out, (experts) the new placement, or the present one if moving does
+ *          not pay
  * result   out
  *
  * In descending order of load, each expert is assigned to the least loaded rank
@@ -191,24 +192,24 @@ shunt_balance_migrate(const double *loads, int ranks, int experts,
  *
  * rows       (ranks, experts) rows that each rank sends to each expert; not
  *            negative, and their sum is less than 2^63
- * node       (ranks) node of each; NULL: each rank is a node of its own
+ * node       (ranks) the node of each rank; NULL: each rank is its own node
  * slots      free slots of each rank, 0 or more
- * leaf_rows  1 .. 2^32 - 1; that of the exchange
+ * leaf_rows  leaf_rows of the exchange, 1 .. 2^32 - 1
  * replicas   out, (ranks * slots) entries; by expert, then rank
  * share      out, (experts + ranks * slots) entries: rows of each expert at its
- *            place, then those of each replica. In a plan of this batch they
- *            get exactly these rows
+ *            place, then rows of each replica. In a plan of this batch, experts
+ *            and replicas get exactly these rows
  * nreplicas  out, how many replicas there are; of `share`, experts + *nreplicas
  *            entries are written
- * result     out, (ranks) rows of each rank then; NULL: not wanted
+ * result     out, (ranks) rows of each rank with these copies; NULL: not wanted
  *
  * The target is the mean number of rows of a rank, rounded up. As long as a
- * rank has more, the rank with most rows gives leaves of one expert away: of
- * the one with most leaves left there. The receiver is the rank with fewest
- * rows that has a copy of the expert or a free slot; of equal ones, one on the
- * same node. It gets as many leaves as bring one of the two ranks nearest to
- * the target, or all. If that would not lower the greatest load, the next
- * expert is tried.
+ * rank has more, the rank with most rows gives away leaves of one expert: the
+ * expert that has most leaves left on this rank. The receiver is the rank with
+ * fewest rows that has a copy of the expert or a free slot; of equal ranks, one
+ * on the same node. It gets as many leaves as bring one of the two ranks
+ * nearest to the target, or all leaves. If that would not lower the greatest
+ * load, the next expert is tried.
  *
  * So loads differ from the mean by less than a leaf where slots suffice: max /
  * mean is at most 1.02 if a rank has 50 leaves or more.
@@ -234,24 +235,25 @@ struct shunt_balance_goal {
 };
 
 /**
- * shunt_balance_batch() with as few copies as it finds for a bound, or none if
- * they cost more than they save. Loads within the bound get no copies.
+ * Choose copies as shunt_balance_batch() does, but as few as it finds for a
+ * bound on the loads. If copies cost more than they save, or all loads are
+ * within the bound, choose none.
  *
  * goal  NULL: shunt_balance_batch(). All other arguments as in that function.
  *
- * Copies are made as in that function, but with two limits in the place of the
- * mean. A rank with more rows than the upper limit gives rows away, down to the
- * lower limit. Other ranks take them up to the upper limit. With the bound
- * within * mean, four pairs of limits are tried:
+ * Copies are made as in shunt_balance_batch(), but with two limits in place of
+ * the mean. A rank with more rows than the upper limit gives rows away, down to
+ * the lower limit. Other ranks take them up to the upper limit. The bound is
+ * within * mean. Four pairs of limits are tried:
  *
  *   - lower the mean, upper the bound;
  *   - both the bound;
  *   - both halfway between the mean and the bound;
  *   - both the mean.
  *
- * The result within the bound that has fewest copies is taken; of equal ones,
- * the one with the smallest greatest load. If no result is within
- * the bound, the one with the smallest greatest load is taken.
+ * The result within the bound that has fewest copies is taken; of equal
+ * results, the one whose greatest load is smallest. If no result is within the
+ * bound, the one whose greatest load is smallest is taken.
  *
  * If copies have a price, four more are tried: three that leave a half, a
  * quarter and an eighth of the rows above the bound, and no copies. Of all

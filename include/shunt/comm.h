@@ -50,7 +50,7 @@ extern "C" {
  * prove that it knows the secret is not admitted, so keep the id private.
  */
 struct shunt_id {
-    unsigned char bytes[SHUNT_ID_BYTES]; /* opaque; copy all of them */
+    unsigned char bytes[SHUNT_ID_BYTES]; /* opaque; copy all bytes */
 };
 
 /** Options of a communicator; zero means the default (environment, then
@@ -64,13 +64,13 @@ struct shunt_comm_config {
     const char *node;
     /** Seconds to wait for a peer; 0: SHUNT_TIMEOUT; INFINITY: no limit. */
     double timeout;
-    /** 1: a thread of this communicator advances what is pending; -1: only
-     * calls do; 0: as SHUNT_PROGRESS says. */
+    /** 1: a thread of this communicator advances pending operations; -1: only
+     * calls advance them; 0: as SHUNT_PROGRESS says. */
     int progress_thread;
     const char *name; /* for logs and traces; NULL: none */
-    /** The timeout of calls after the communicator has been made; 0: `timeout`;
-     * negative: none, a rank may call arbitrarily late (a lost rank is still
-     * noticed). */
+    /** The timeout of calls after the communicator has been made. 0: `timeout`.
+     * Negative: no timeout, so a rank may call arbitrarily late (a lost rank is
+     * still noticed). */
     double call_timeout;
     /** A function that a thread calls repeatedly while it waits in a call and
      * has nothing else to do. It makes progress in another library (MPI) that
@@ -109,10 +109,10 @@ shunt_id_create(struct shunt_id *id);
  * config  NULL: defaults.
  * comm    out; the caller destroys it.
  *
- * Collective: returns when every rank has joined. If one cannot join, every
- * rank gets an error whose text names it. Blocks at most SHUNT_TIMEOUT. The
- * other ranks block as long if a rank has no descriptor or memory left even to
- * report that it cannot join.
+ * Collective: returns when every rank has joined. If a rank cannot join, every
+ * rank gets an error whose text names that rank. Blocks at most SHUNT_TIMEOUT.
+ * The other ranks block as long if a rank has no descriptor or memory left even
+ * to report that it cannot join.
  *
  * Errors: SHUNT_ERR_INVALID, malformed id or ranks; SHUNT_ERR_MISMATCH, ranks
  * that disagree, or a rank that joins twice; SHUNT_ERR_TIMEOUT, ranks that did
@@ -153,7 +153,7 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_split(struct shunt_comm *comm, int colour, int key,
                  struct shunt_comm **out);
 
-/** A communicator of the same ranks, independent of `comm`. Collective. */
+/** Make a communicator of the same ranks, independent of `comm`. Collective. */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_dup(struct shunt_comm *comm, struct shunt_comm **out);
 
@@ -210,14 +210,15 @@ shunt_comm_finish(struct shunt_comm *comm);
  * Calls that have returned may still have work to do for other ranks
  * (shunt_moe_plan_create() sends lists to other nodes). This rank completes
  * that work first, and waits for it no longer than the timeout of calls. It
- * also sends what is queued, within a second. All other operations under way
+ * also sends queued data, within a second. All other operations under way
  * end unfinished: ranks that need more of them get SHUNT_ERR_PEER. Requests
  * that were not collected can still be tested or waited for; those that had not
  * finished return SHUNT_ERR_INVALID. To leave in order, wait for all requests
  * and call shunt_comm_finish() before.
  *
- * Destroying it again does nothing, and calls on it return SHUNT_ERR_INVALID.
- * Both hold until this process has destroyed 64 other communicators.
+ * Destroying `comm` again does nothing, and calls on it return
+ * SHUNT_ERR_INVALID. Both hold until this process has destroyed 64 other
+ * communicators.
  */
 SHUNT_API void shunt_comm_destroy(struct shunt_comm *comm);
 
@@ -267,7 +268,7 @@ struct shunt_comm_stats {
      * the rank should have been woken; should be 0. */
     uint64_t sleeps_missed;
     uint64_t messages_sent;   /* to all ranks; see struct shunt_peer_stats */
-    uint64_t messages_remote; /* of those, to ranks of other nodes */
+    uint64_t messages_remote; /* the part that was sent to other nodes */
     /** Payload sent directly from this rank's memory into that of a rank whose
      * memory is not mapped. */
     uint64_t bytes_zcopy;
@@ -282,8 +283,9 @@ struct shunt_comm_stats {
      * the library (SHUNT_PROGRESS=auto). */
     uint64_t helped;
     /** The part of bytes_engine that was copied between memory of GPUs: rows to
-     * their ranks, and from where they arrive to the caller's rows. All other
-     * copies of a GPU's engine are between the GPU and the host. */
+     * the ranks that receive them, and there from the library's memory to the
+     * caller's rows. All other copies of a GPU's engine are between the GPU and
+     * the host. */
     uint64_t bytes_device;
     /** Kinds of calls (a call and a size class) for which the copy engine is
      * turned off, because its thread took too much CPU time: the caller
@@ -341,11 +343,12 @@ SHUNT_API const char *shunt_comm_transport(const struct shunt_comm *comm,
  * Descriptors. No descriptor of the library is 0 to 2, so a program may close
  * its stdin, stdout and stderr at any time, also before it makes a
  * communicator. While a communicator is being made or destroyed, and as long as
- * one uses UCX, the library occupies those that are closed: a write fails as
- * before, and a file that is opened gets another number. Do not close one while
- * a communicator uses UCX, but open /dev/null in its place. A later socket of
- * UCX might get its number, and text that is printed there would end the
- * socket's connection. If stderr was closed when the library was loaded, made a
+ * a communicator uses UCX, the library occupies the closed ones of these
+ * descriptors. A write to such a descriptor fails as before, and a file that is
+ * opened gets another number. While a communicator uses UCX, do not close 0 to
+ * 2, but open /dev/null in their place. A later socket of UCX might get the
+ * closed number, and text that is printed there would end the socket's
+ * connection. If stderr was closed when the library was loaded, made a
  * communicator or had a message, later messages are lost, unless SHUNT_LOG_FILE
  * is set.
  *

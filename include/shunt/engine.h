@@ -115,8 +115,8 @@ struct shunt_engine_memory {
 
 /*
  * Functions that share memory of a device with other processes of this host,
- * which copy from and to it. The memory is from alloc(), or any place in it,
- * but no memory of the host. Any thread may call them. Errors:
+ * which copy from and to it. The memory is memory of a device from alloc(), or
+ * begins inside such memory. Any thread may call the functions. Errors:
  * SHUNT_ERR_UNSUPPORTED, these devices or this driver cannot share memory, and
  * never will; SHUNT_ERR_MEMORY; SHUNT_ERR_SYSTEM. `why` names the call that
  * failed.
@@ -178,7 +178,7 @@ struct shunt_engine {
      * may be NULL: such an engine cannot fail. */
     const char *(*failed)(const struct shunt_engine_ctx *ctx);
 
-    /* As in shunt/transport.h; NULL: none. */
+    /* counters and knobs: as in shunt/transport.h; NULL: none. */
     size_t (*counters)(const struct shunt_engine_ctx *ctx,
                        struct shunt_transport_counter *counters, size_t room);
     const struct shunt_transport_knob *knobs;
@@ -190,8 +190,8 @@ struct shunt_engine {
 
     unsigned caps; /* SHUNT_ENGINE_SCATTERS */
     /* Cancel the copy that has this signal, if it has not begun. True: it will
-     * never begin, and the signal stays as it is. For a caller that waits, and
-     * could as well copy the data itself. */
+     * never begin, and the signal stays as it is. A caller that waits uses this
+     * to copy the data itself. */
     bool (*take_back)(struct shunt_engine_ctx *ctx, const uint64_t *signal);
     /* Receive the node of this process: called once, before the first submit().
      * For engines that need a CPU. SHUNT_ERR_UNSUPPORTED: no CPU is left for
@@ -202,8 +202,8 @@ struct shunt_engine {
     /* Fail the engine, because a caller has waited `seconds` for a copy: from
      * now on failed() returns a text that names the device. Returns without
      * waiting for the device. Memory of this engine that the device may still
-     * access remains, also when it is freed and after close(). NULL: the copies
-     * of this engine end whatever happens. */
+     * access stays allocated, even if it is freed, and after close(). NULL: the
+     * copies of this engine end whatever happens. */
     void (*give_up)(struct shunt_engine_ctx *ctx, double seconds);
     /* NULL: memory of the devices cannot be shared with other processes. */
     const struct shunt_engine_sharing *sharing;

@@ -2,8 +2,8 @@
 /**
  * @file
  * Matrix products fused with a collective: GEMM + reduce-scatter, and
- * all-gather + GEMM. While one part of the product is computed, other data are
- * on their way.
+ * all-gather + GEMM. While one part of the product is computed, other data is
+ * being sent.
  *
  *     struct shunt_gemm_reduce_scatter_args args = {
  *         .size = sizeof(args), .rows = m, .cols = n, .tile = tile,
@@ -84,8 +84,8 @@ struct shunt_epilogue {
 /** Arguments of shunt_gemm_reduce_scatter(). Fields that are not set are 0. */
 struct shunt_gemm_reduce_scatter_args {
     size_t size;          /* sizeof(struct shunt_gemm_reduce_scatter_args) */
-    size_t rows;          /* of the product; the same on every rank */
-    size_t cols;          /* of the product; the same on every rank */
+    size_t rows;          /* rows of the product; the same on every rank */
+    size_t cols;          /* columns of the product; the same on every rank */
     const size_t *counts; /* (nranks), the same on every rank: rows of the
                              result that each rank gets, in rank order; their
                              sum is `rows`. NULL: as even as possible, one more
@@ -96,23 +96,25 @@ struct shunt_gemm_reduce_scatter_args {
     const struct shunt_epilogue *epilogue; /* NULL: alpha 1, no more */
     void *out; /* (this rank's rows, cols); apart from the inputs */
     size_t ld; /* elements between rows of out; 0: cols */
-    enum shunt_dtype dtype; /* of out: SHUNT_F32 or SHUNT_BF16; the same on
-                               every rank */
+    enum shunt_dtype dtype; /* type of out: SHUNT_F32 or SHUNT_BF16; the same
+                               on every rank */
     int reserved;           /* 0 */
 };
 
 /** Arguments of shunt_allgather_gemm(). Fields that are not set are 0. */
 struct shunt_allgather_gemm_args {
     size_t size; /* sizeof(struct shunt_allgather_gemm_args) */
-    size_t rows; /* of the gathered input and of the product; the same on every
-                    rank */
-    size_t cols; /* of this rank's product; may differ between ranks */
+    size_t rows; /* rows of the gathered input and of the product; the same on
+                    every rank */
+    size_t cols; /* columns of this rank's product; may differ between ranks */
     const size_t *counts; /* (nranks), the same on every rank: rows that each
                              rank has, in rank order; their sum is `rows`.
                              NULL: as even as possible, as above */
-    size_t row_bytes;     /* of a row of the input; the same on every rank */
+    size_t row_bytes;     /* bytes of a row of the input; the same on every
+                             rank */
     const void *shard; /* (this rank's rows, row_bytes), apart from `gathered`;
-                          or SHUNT_IN_PLACE: it is in `gathered` already */
+                          or SHUNT_IN_PLACE: these rows are in `gathered`
+                          already */
     void *gathered; /* (rows, row_bytes), packed: the input that tile() reads.
                        Complete at the end. A window is faster (memory.h) */
     void (*tile)(void *arg, size_t row, size_t rows, size_t col, size_t cols,
@@ -124,8 +126,8 @@ struct shunt_allgather_gemm_args {
     void *out; /* (rows, cols); apart from the inputs. If it is f32 and there is
                   no epilogue, tile() writes straight to it */
     size_t ld; /* elements between rows of out; 0: cols */
-    enum shunt_dtype dtype; /* of out: SHUNT_F32 or SHUNT_BF16; the same on
-                               every rank */
+    enum shunt_dtype dtype; /* type of out: SHUNT_F32 or SHUNT_BF16; the same
+                               on every rank */
     int reserved;           /* 0 */
 };
 

@@ -58,8 +58,9 @@ shunt_mem_free(struct shunt_comm *comm, void *ptr);
 /**
  * Register memory of the caller's own that calls will often send from.
  *
- * ptr, bytes  must stay allocated until it is deregistered; its contents do not
- *             matter. May differ between ranks; may overlap registered memory.
+ * ptr, bytes  the memory, which must stay allocated until it is deregistered.
+ *             Its contents do not matter. It may differ between ranks, and may
+ *             overlap registered memory.
  *
  * Some transports put directly from the caller's memory (large blocks to ranks
  * whose memory is not mapped). They prepare registered memory only once: a NIC

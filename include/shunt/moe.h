@@ -84,7 +84,8 @@ struct shunt_moe_plan;
 /** How combine uses the routing weights. The caller must choose one. */
 enum shunt_moe_weights {
     SHUNT_MOE_APPLY_WEIGHTS = 1, /* y = sum of weight * out */
-    SHUNT_MOE_PLAIN_SUM = 2,     /* y = sum of out: the experts applied them */
+    SHUNT_MOE_PLAIN_SUM = 2,     /* y = sum of out: the experts have applied
+                                    the weights */
 };
 
 /** The encoding of the rows that dispatch sends. */
@@ -146,11 +147,12 @@ enum shunt_moe_mode {
                              several; FLAT where these are impossible */
     SHUNT_MOE_DIRECT = 1, /* every rank writes into every other's memory */
     SHUNT_MOE_FLAT = 2,   /* by alltoallv; a token is sent once to each rank,
-                             and each result back by itself */
+                             and each result is sent back by itself */
     SHUNT_MOE_TWO_LEVEL = 3, /* a token is sent once to each node, to the rail
                                 peer there, which passes it on; results are
                                 added up in the node first */
-    SHUNT_MOE_ALLGATHER = 4, /* the same, with every token to every node */
+    SHUNT_MOE_ALLGATHER = 4, /* as TWO_LEVEL, but every token is sent to every
+                                node */
 };
 
 /** The assignments that are dropped when an expert's capacity is exceeded. */
@@ -201,10 +203,11 @@ struct shunt_moe_config {
     enum shunt_dtype dtype; /* SHUNT_F32 or SHUNT_BF16: rows and results */
     int experts;            /* E, >= 1; need not divide by ranks */
     int topk;               /* K, >= 1 */
-    size_t max_tokens;      /* of one rank in one plan */
+    size_t max_tokens;      /* most tokens of one rank in one plan */
     enum shunt_moe_weights weights; /* required */
     enum shunt_moe_wire wire;       /* the encoding of rows in dispatch */
-    const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
+    const int32_t *placement;       /* (experts) the rank of each expert; NULL:
+                                 e * ranks / E */
     const struct shunt_moe_replica *replicas; /* (nreplicas) further copies
                                 of experts. Without `share` each source rank
                                 uses one copy: its own, else one on its node,
@@ -244,18 +247,19 @@ struct shunt_moe_config {
                                 groups. So fewer ranks give the bits of more
                                 ranks. 0: an expert's group is a rank, as
                                 `order` says */
-    enum shunt_moe_mode mode; /* of dispatch and combine_backward. AUTO: the
-                                 environment's SHUNT_MOE_MODE, else as the
+    enum shunt_moe_mode mode; /* mode of dispatch and combine_backward. AUTO:
+                                 the environment's SHUNT_MOE_MODE, else as the
                                  ranks can reach each other */
     enum shunt_moe_partials partials; /* rows of combine between nodes */
     int tree_nodes; /* nodes that the groups of tree_ranks are on, in order and
                        equally many on each; 0: the nodes of their ranks */
-    enum shunt_moe_mode combine_mode; /* of combine and dispatch_backward. AUTO:
-                                         the value of `mode`. If that is AUTO,
-                                         too: the second word of SHUNT_MOE_MODE
-                                         ("two-level,flat"), or its only one */
-    enum shunt_moe_order order; /* of sums, if there are copies; tree_ranks
-                                   takes precedence */
+    enum shunt_moe_mode combine_mode; /* mode of combine and dispatch_backward.
+                                         AUTO: the value of `mode`. If that is
+                                         AUTO, too: the second word of
+                                         SHUNT_MOE_MODE ("two-level,flat"), or
+                                         its only word */
+    enum shunt_moe_order order;       /* order of sums, if there are copies;
+                                   tree_ranks takes precedence */
     const int64_t *share; /* (experts + nreplicas) how much of an expert's rows
                              each copy takes: shunt_moe_set_shares(). NULL: each
                              source uses one copy, as `replicas` says */
@@ -395,9 +399,9 @@ SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
 /** The rows of an expert that a plan puts on this rank: `count` rows of the
  * global order (shunt_moe_set_shares()), from number `first` on. */
 struct shunt_moe_range {
-    uint64_t first; /* in the global order */
-    uint64_t count; /* on this rank */
-    uint64_t all;   /* on all copies together */
+    uint64_t first; /* number of the first row in the global order */
+    uint64_t count; /* rows on this rank */
+    uint64_t all;   /* rows on all copies together */
 };
 
 /** The rows that this rank receives and sends under a plan. The plan owns the
@@ -416,13 +420,13 @@ struct shunt_moe_rows {
     size_t kept;                 /* this rank's assignments that are sent */
     size_t dropped;              /* this rank's assignments over capacity */
     size_t bytes_sent; /* payload this rank copies to others per dispatch */
-    enum shunt_moe_mode mode; /* of dispatch; never AUTO */
+    enum shunt_moe_mode mode; /* mode of dispatch; never AUTO */
     size_t network_rows; /* rows this rank sends to other nodes per dispatch */
     size_t network_rows_plain;     /* network_rows at one row per assignment */
     size_t network_dispatch_bytes; /* payload of network_rows */
     size_t network_combine_bytes;  /* payload that other nodes send to this
                                       rank per combine */
-    enum shunt_moe_mode combine_mode; /* of combine; never AUTO */
+    enum shunt_moe_mode combine_mode; /* mode of combine; never AUTO */
     int parts;  /* number of parts of the plan (moe_parts.h), or 1 */
     int unused; /* 0 */
     const struct shunt_moe_range *range; /* (local_experts) rows of each expert
@@ -437,14 +441,15 @@ struct shunt_moe_rows {
     size_t leaf_rows;                    /* rows of a leaf */
     int waves; /* number of waves of the plan (moe_waves.h), or 1; for a wave
                   1 */
-    int wave;  /* index of this wave; else 0 */
-    size_t first_token; /* for a wave: the first of its tokens; else 0 */
+    int wave;  /* index of this wave; 0 if not a wave */
+    size_t first_token;          /* first token of this wave; 0 if not a wave */
     size_t network_combine_rows; /* rows that other nodes send to this rank per
                                    combine: in two levels one for each token
                                    and node, or more (SHUNT_MOE_ORDER_HOMES) */
 };
 
-/** The rows of a copy are no range of the global order. */
+/** `first` and `all` of a range if the rows of the copy are not consecutive in
+ * the global order. */
 #define SHUNT_MOE_SCATTERED UINT64_MAX
 
 /**
@@ -459,10 +464,10 @@ SHUNT_API void shunt_moe_plan_rows(const struct shunt_moe_plan *plan,
 
 /** The library's own row buffers of a plan. */
 enum shunt_moe_buffer {
-    SHUNT_MOE_ROWS = 0,  /* dispatch writes it */
-    SHUNT_MOE_OUT = 1,   /* combine and combine_backward read it */
-    SHUNT_MOE_DOUT = 2,  /* combine_backward writes it */
-    SHUNT_MOE_DROWS = 3, /* dispatch_backward reads it */
+    SHUNT_MOE_ROWS = 0,  /* written by dispatch */
+    SHUNT_MOE_OUT = 1,   /* read by combine and combine_backward */
+    SHUNT_MOE_DOUT = 2,  /* written by combine_backward */
+    SHUNT_MOE_DROWS = 3, /* read by dispatch_backward */
 };
 
 /**

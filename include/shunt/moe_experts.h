@@ -76,7 +76,7 @@ shunt_moe_loads_by_source(const struct shunt_moe_plan *plan, int64_t *loads);
 /** One array of this rank's experts, such as a weight matrix of each. */
 struct shunt_moe_array {
     void *at;      /* address of slot 0 */
-    size_t bytes;  /* of one expert; the same on every rank */
+    size_t bytes;  /* bytes of one expert; the same on every rank */
     size_t stride; /* bytes from one slot to the next; 0: `bytes` */
 };
 
@@ -94,7 +94,7 @@ struct shunt_moe_state {
     const struct shunt_moe_array *array; /* (arrays) */
     int arrays;                          /* the same on every rank */
     int unused;                          /* 0 */
-    const int32_t *slot; /* (experts of this rank) the slot of each, all
+    const int32_t *slot; /* (experts of this rank) the slot of each expert, all
                             different; NULL: 0, 1, 2, ... So an expert that
                             stays can keep its slot when other experts move in
                             or out */

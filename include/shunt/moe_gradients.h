@@ -89,12 +89,12 @@ SHUNT_API size_t shunt_moe_tree_room(const struct shunt_moe_range *range,
 /** An unfinished sum. Only the library uses the fields, except `sums`. */
 struct shunt_moe_tree {
     size_t sums; /* sums in `memory`; at the end, those that the copy sends */
-    struct shunt_moe_range range; /* of the copy */
+    struct shunt_moe_range range; /* the rows of the copy */
     size_t leaf_rows;             /* rows of a leaf */
     size_t n;                     /* floats of a sum */
     float *memory;                /* the caller's memory for the sums */
     uint64_t leaves;              /* leaves of the expert on all its copies */
-    uint64_t next;                /* the first leaf that is not yet in sums */
+    uint64_t next;                /* the first leaf that is in no sum yet */
     int making;                   /* 1: the caller computes leaf `next` */
     unsigned char level[132];     /* each sum contains 2^level leaves */
 };
@@ -110,8 +110,8 @@ struct shunt_moe_leaf {
  * Begin the sum of a copy's leaves. Local; any thread.
  *
  * tree       out
- * range      of the expert, from rows.range; copied
- * leaf_rows  of the plan, from rows.leaf_rows
+ * range      the expert's entry of rows.range; copied
+ * leaf_rows  rows.leaf_rows of the plan
  * memory     (shunt_moe_tree_room(), n) f32; stays allocated until the
  *            reduction has ended. At the end the first tree.sums * n are the
  *            sums, in the order of their leaves; the rest may be used for

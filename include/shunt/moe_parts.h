@@ -94,16 +94,16 @@ shunt_moe_plan_create_parts(struct shunt_moe *moe, const int32_t *topk_idx,
  * Report how long the work on a plan took, for a plan that was made with
  * SHUNT_MOE_PARTS_AUTO.
  *
- * seconds  of this rank; finite, not negative. The caller decides which work is
- *          timed: a layer, forward, or with its gradient; the same in all
- *          calls. Best start at a moment at which all ranks are together, and
- *          leave out work that does not depend on the parts.
+ * seconds  the time on this rank; finite, not negative. The caller decides
+ *          which work is timed: a layer, forward, or with its gradient; the
+ *          same in all calls. Best start at a moment at which all ranks are
+ *          together, and leave out work that does not depend on the parts.
  *
  * The exchange tries 1, 2, 4 and 8 parts in turn, four times each. Then it
  * stays with the fewest parts whose time is at most 1 % longer than the
  * shortest. The time of a number of parts is the median of its last three
- * times. A time is in seconds for each token of the rank that has most, on the
- * slowest rank.
+ * times. Such a time is that of the slowest rank, divided by the number of
+ * tokens of the rank that has most tokens.
  *
  * Each size class has its own times and its own number of parts. A size class
  * has the plans whose rank with most tokens has from 2^n to 2^(n+1) - 1 tokens.
@@ -111,10 +111,11 @@ shunt_moe_plan_create_parts(struct shunt_moe *moe, const int32_t *topk_idx,
  * plan of the exchange, in no message of their own.
  *
  * Local, once for each plan. Between two plans of the exchange every rank must
- * report the times of the same plans. Times that other ranks do not report, and
- * of more than four the earlier ones, do not count. The call does nothing for a
- * plan of a given number of parts. The times remain when the placement changes
- * (shunt_moe_set_placement()), because a caller may change it for each batch.
+ * report the times of the same plans. Times that another rank does not report
+ * do not count. If there are more than four times, only the last four count.
+ * The call does nothing for a plan of a given number of parts. The times remain
+ * when the placement changes (shunt_moe_set_placement()), because a caller may
+ * change it for each batch.
  *
  * Errors: SHUNT_ERR_INVALID, a bad plan or number, or the plan's time has been
  * reported already.
@@ -127,7 +128,7 @@ shunt_moe_plan_took(struct shunt_moe_plan *plan, double seconds);
 
 /** The times of a size class of an exchange, and the choice that they give. */
 struct shunt_moe_degree {
-    int parts;                         /* of the next plan of this class */
+    int parts;                         /* for the next plan of this class */
     int settled;                       /* 1: `parts` is the best and final */
     double seconds[SHUNT_MOE_DEGREES]; /* per token, with 1, 2, 4 and 8 parts;
                                           0: not tried often enough */
@@ -136,7 +137,7 @@ struct shunt_moe_degree {
 /**
  * Read the times of a size class, as of the last plan. Local.
  *
- * tokens       of the rank that has most; they say which class.
+ * tokens       tokens of the rank that has most; they select the class.
  * degree       out; all zeros for an exchange that has been destroyed.
  * degree_size  sizeof(struct shunt_moe_degree); only that much is written.
  */
@@ -161,7 +162,7 @@ struct shunt_moe_part_rows {
                              ascending */
     const size_t *count;  /* (as offset) rows of a range, at least 1, without
                              padding */
-    size_t rows;          /* of all ranges together */
+    size_t rows;          /* rows of all ranges together */
 };
 
 /**

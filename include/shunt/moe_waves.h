@@ -100,8 +100,8 @@ struct shunt_moe_plan_options {
                         that takes some of an expert's rows, and not all */
     const double *capacity_factor; /* replaces the configuration's, with the
                                       same meaning; NULL: the configuration's */
-    intptr_t parts;    /* of the plan, or of each of its waves (moe_parts.h); 0:
-                       SHUNT_MOE_PARTS_AUTO */
+    intptr_t parts;    /* number of parts of the plan, or of each of its waves
+                       (moe_parts.h); 0: SHUNT_MOE_PARTS_AUTO */
     intptr_t in_order; /* not 0: waves take the tokens of rank 0, then those of
                           rank 1, and so on, so each has a range of an expert's
                           rows (`range` of struct shunt_moe_rows). With max_rows

@@ -10,10 +10,10 @@
  *
  * These calls have a `_start` form: the collectives (coll.h), dispatch, combine
  * and their gradients (moe.h), and the calls that send state of experts
- * (moe_experts.h, moe_gradients.h). It returns at once; if it returns an error,
- * there is no request. The `_start` form of a fused product first waits for all
- * ranks (fused.h). The other collective calls (on communicators, memory,
- * exchanges and plans) block and have no `_start` form.
+ * (moe_experts.h, moe_gradients.h). A `_start` form returns at once; if it
+ * returns an error, there is no request. Only the `_start` form of a fused
+ * product first waits for all ranks (fused.h). The other collective calls (on
+ * communicators, memory, exchanges and plans) block and have no `_start` form.
  *
  * Buffers. The library borrows the buffers of a `_start` call until its request
  * is done. Other calls may read a buffer that the request only reads. They must
@@ -95,15 +95,16 @@ shunt_wait_all(struct shunt_request **requests, size_t count);
  * done     must not use this library, and should be short: other operations
  *          wait for it. At most one for each request.
  *
- * The thread that ends the request calls done(); if it is done already, this
- * call does. The caller must still test or wait for the request, which frees
- * it. The request may still have to send data that other ranks need.
+ * The thread that ends the request calls done(). If the request is done
+ * already, shunt_notify() calls done(). The caller must still test or wait for
+ * the request, which frees it. The request may still have to send data that
+ * other ranks need.
  *
  * Such a request advances while its caller is outside of the library, whatever
  * SHUNT_PROGRESS says. A helper thread of the process takes the communicator
- * over after 0.1 ms, or later if calls on it were less apart. SHUNT_TIMEOUT
- * counts from this call, as in a wait. If the communicator is destroyed first,
- * that ends the request.
+ * over after 0.1 ms, or later if earlier calls on the communicator followed
+ * each other at shorter intervals. SHUNT_TIMEOUT counts from this call, as in a
+ * wait. If the communicator is destroyed first, that ends the request.
  *
  * Errors: SHUNT_ERR_INVALID, done is NULL; SHUNT_ERR_BUSY, the request has a
  * callback already; SHUNT_ERR_SYSTEM, no thread can be made; SHUNT_ERR_MEMORY;
@@ -118,11 +119,12 @@ shunt_notify(struct shunt_request *request, void (*done)(void *arg), void *arg);
  * As shunt_notify(), but add 1 to an eventfd (eventfd(2)), which becomes
  * readable: for poll() or epoll(), with other descriptors of the program.
  *
- * fd  borrowed until then. Several requests may share one; its value is the
- *     number of those that are done. A pipe or a socket works as well: 8 bytes
- *     are written to it for each request. No thread waits for the descriptor,
- *     whether it blocks or not (O_NONBLOCK). If it is full, or an eventfd at
- *     its maximum, nothing is added, since it is readable already.
+ * fd  borrowed until the request is done. Several requests may share an
+ *     eventfd; its value is the number of requests that are done. A pipe or a
+ *     socket works as well: 8 bytes are written to it for each request. No
+ *     thread waits for the descriptor, whether it blocks or not (O_NONBLOCK).
+ *     If it is full, or an eventfd at its maximum, nothing is added, since it
+ *     is readable already.
  *
  * Errors: as shunt_notify(); SHUNT_ERR_INVALID, fd is not open, or cannot be
  * written to.

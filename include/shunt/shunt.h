@@ -2,8 +2,8 @@
 /**
  * @file
  * Shunt: collective communication for Mixture-of-Experts models.
- * Includes all but mpi.h and fused_cblas.h, and transport.h and engine.h, which
- * are for plugins.
+ * Includes all but these public headers: mpi.h and fused_cblas.h, and, for
+ * plugins only, transport.h and engine.h.
  */
 #ifndef SHUNT_SHUNT_H
 #define SHUNT_SHUNT_H

@@ -35,8 +35,8 @@ SHUNT_API uint64_t shunt_trace_begin(void);
  * End a part now: write a span on the track `program` of the calling thread.
  * Parts of a thread may be nested.
  *
- * name   of the part, copied; up to 100 bytes of it are shown
- * began  of shunt_trace_begin(), or another time of CLOCK_MONOTONIC. Time
+ * name   the name of the part, copied; up to 100 bytes of it are shown
+ * began  the result of shunt_trace_begin(), or a time of CLOCK_MONOTONIC. Time
  *        before this thread made a communicator, or its first call on one, is
  *        left out. 0: nothing is written
  *

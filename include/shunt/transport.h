@@ -136,13 +136,15 @@ struct shunt_transport_host {
     uint32_t abi;
     void (*log)(int level, const char *transport, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
-    /* The value of a variable of the library's table, or of the plugin's own
-     * knobs; NULL: unset. */
+    /* Return the value of a variable of the library's table, or of the plugin's
+     * own knobs; NULL: unset. */
     const char *(*env)(const char *name);
-    /* Another transport by name, for wrappers (fault+shm); NULL: none. */
+    /* Return another transport by its name, for wrappers (fault+shm); NULL:
+     * there is none. */
     const struct shunt_transport *(*find)(const char *name);
-    /* The end of an error text for an errno that a limit of the system caused,
-     * with advice for the user: "; raise `ulimit -n`"; "": no advice. */
+    /* Return advice for the user about an errno that a limit of the system
+     * caused, for the end of an error text: "; raise `ulimit -n`". "": there is
+     * no advice. */
     const char *(*remedy)(int error);
     /* close() calls this several times a second while it waits: the thread
      * answers peers of its other communicators, through their contexts. NULL:
@@ -250,9 +252,9 @@ struct shunt_transport_put {
     /* payload; must not change until `flush`, or until the signal word is used
      * again */
     const void *local;
-    struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
+    struct shunt_transport_reg *reg; /* registration of `local`, or NULL */
     struct shunt_transport_remote *remote;
-    size_t offset; /* in the remote memory */
+    size_t offset; /* offset in the remote memory */
     size_t bytes;  /* 0: only the signal */
     /* The word to raise after the payload; NULL remote: none. */
     struct shunt_transport_remote *signal;
@@ -310,10 +312,10 @@ static inline void shunt_transport_tail_join(struct shunt_transport_put *put)
 }
 
 struct shunt_transport_get {
-    uint64_t address; /* of any memory of the peer, in its address space */
-    /* the transport writes here until the get has ended: `status` */
+    uint64_t address; /* address of any memory in the peer's process */
+    /* the transport writes here until the get has ended: see `status` */
     void *local;
-    struct shunt_transport_reg *reg; /* of `local`, or NULL: not registered */
+    struct shunt_transport_reg *reg; /* registration of `local`, or NULL */
     size_t bytes;
     /*
      * Out: the result of the get. SHUNT_IN_PROGRESS while it is under way; then
@@ -328,8 +330,9 @@ struct shunt_transport {
     uint32_t abi; /* SHUNT_TRANSPORT_ABI */
     const char *name;
     const char *summary; /* one line, for shunt-info */
-    /* If several transports reach a peer, the highest score is used; one of 0
-     * or less only if the user names it. */
+    /* If several transports reach a peer, the one with the highest score is
+     * used. A transport with a score of 0 or less is used only if the user
+     * names it. */
     int score;
 
     /*
@@ -350,25 +353,25 @@ struct shunt_transport {
                               struct shunt_transport_ctx **ctx, char *why,
                               size_t why_len);
     /* Free the context and everything that belongs to it; puts that were not
-     * flushed may be lost. Local. It waits only for a copy that a peer's get(),
-     * or put to brief memory, is in the middle of. After close(), peers access
-     * no memory of this rank except memory whose `done` has not been called
-     * yet. NULL is allowed. For peers this rank has then left (alive() false,
-     * left() true). */
+     * flushed may be lost. Local. Waits only for a copy that a peer's get(), or
+     * put to brief memory, has begun. After close(), peers access no memory of
+     * this rank except memory whose `done` has not been called yet. NULL is
+     * allowed. For peers this rank has then left (alive() false, left()
+     * true). */
     void (*close)(struct shunt_transport_ctx *ctx);
-    /* The text of the last error of this context. After a put to a lost peer:
-     * "rank 3 is lost: ", and the reason if it is known; the library's text
-     * contains it, too. */
+    /* Return the text of the last error of this context. After a put to a lost
+     * peer: "rank 3 is lost: ", and the reason if it is known. The library's
+     * text contains the text, too. */
     const char *(*error)(const struct shunt_transport_ctx *ctx);
 
-    /* This context's address, which the bootstrap sends to every peer. `*len`:
-     * in, the room; out, the bytes written. */
+    /* Write this context's address, which the bootstrap sends to every peer.
+     * `*len`: in, the room; out, the bytes written. */
     enum shunt_status (*address)(struct shunt_transport_ctx *ctx, void *blob,
                                  size_t *len);
     /*
      * Connect to a peer (never to this rank itself). The first call creates
-     * `*ep`; it is called again while it returns SHUNT_IN_PROGRESS. OK: both
-     * sides are known to reach each other. SHUNT_ERR_UNSUPPORTED: the peer
+     * `*ep`; connect() is called again while it returns SHUNT_IN_PROGRESS. OK:
+     * both sides are known to reach each other. SHUNT_ERR_UNSUPPORTED: the peer
      * cannot be reached (another host); both sides return it. Connecting needs
      * connect() and progress() of the peer as well: keep calling both while
      * waiting.
@@ -376,7 +379,7 @@ struct shunt_transport {
     enum shunt_status (*connect)(struct shunt_transport_ctx *ctx, int peer,
                                  const void *blob, size_t len,
                                  struct shunt_transport_ep **ep);
-    /* The capabilities with this peer, after connect(): enum
+    /* Return the capabilities with this peer, after connect(): enum
      * shunt_transport_caps. Left out: none. */
     unsigned (*caps)(const struct shunt_transport_ep *ep);
 
