@@ -7,7 +7,7 @@
  * does not inherit it and gets its own. Freeing the MPI communicator calls
  * drop(). States that still exist at MPI_Finalize() are found in a list.
  *
- * No lock is held during collective calls: two threads may use two
+ * No lock is held during collective calls, because two threads may use two
  * communicators in a different order on each rank.
  */
 #include <pthread.h>
@@ -24,12 +24,12 @@
 #define CACHED 4
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shunti_mpi_comm *all;     /* under lock */
-static int keyval = MPI_KEYVAL_INVALID; /* created under lock */
+static struct shunti_mpi_comm *all;     /* protected by `lock` */
+static int keyval = MPI_KEYVAL_INVALID; /* created under `lock` */
 static atomic_bool over;                /* MPI_Finalize() was called */
 
-/* How many communicators have been freed. A cached state is valid only while
- * this is unchanged, because MPI may reuse a handle for another
+/* Number of communicators that have been freed. A cached state is valid only
+ * while this number does not change, because MPI may reuse a handle for another
  * communicator. */
 static _Atomic uint64_t gone;
 
@@ -246,8 +246,8 @@ static bool mpi_lives(void)
     return begun && !ended;
 }
 
-/* The agreed state of `comm`. NULL: there is none, because of `*reason`, which
- * is the same on all ranks. */
+/* Returns the agreed state of `comm`. NULL: there is none, because of
+ * `*reason`, which is the same on all ranks. */
 SHUNTI_MPI_NOINLINE static struct shunti_mpi_comm *
 find(MPI_Comm comm, enum shunti_mpi_reason *reason)
 {
@@ -362,7 +362,7 @@ static void refuse(struct shunt_comm *comm, enum shunti_mpi_call call)
     default:
         break;
     }
-    (void)st; /* MPI reports what is wrong */
+    (void)st; /* MPI reports the error */
 }
 
 void shunti_mpi_withdraw(struct shunti_mpi_comm *state,

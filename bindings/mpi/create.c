@@ -2,9 +2,9 @@
 /*
  * How the ranks of an MPI communicator make their Shunt communicator.
  *
- * At the first call of any kind, the ranks agree on what decides which calls
- * are served, but a single rank does not know. This is the number of hosts, and
- * SHUNT_MPI, which launchers do not forward to other hosts by default. The
+ * The number of hosts and SHUNT_MPI decide which calls are served. A single
+ * rank has neither for sure: launchers do not forward SHUNT_MPI to other hosts
+ * by default. So at the first call of any kind, the ranks agree on both. The
  * agreement costs one small MPI_Allreduce(), and between hosts an
  * MPI_Allgather() as well, but no socket and no thread. At the first call that
  * is to be served, either all ranks make the Shunt communicator, or none does.
@@ -25,13 +25,14 @@
 /* Timeout of the init of a Shunt communicator, once all ranks have started
  * it. */
 #define INIT_SECONDS 60.0
-/* A progress call of MPI without work takes less: measured 0.5 us, or 2.3 us if
- * it yields the CPU. With a piece of a message it takes twice this limit. */
+/* A progress call of MPI that finds no work takes less time than this: measured
+ * 0.5 us, or 2.3 us if it yields the CPU. A call that finds a piece of a
+ * message takes twice this limit. */
 #define MPI_IDLE_NS 4000
 
 /* --- agreeing ------------------------------------------------------------- */
 
-/* The values that the ranks reduce, each to its minimum. */
+/* Values of each rank. The ranks agree on the minimum of each value. */
 enum {
     SAY_WELL,     /* 0: this rank has no memory for the state */
     SAY_FILES,    /* 0: this rank has no file descriptors to spare */
@@ -39,8 +40,8 @@ enum {
     SAY_NO_STATS, /* 0: SHUNT_MPI_STATS is set */
     SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS is set */
     SAY_HOST,     /* hash of the host's name */
-    SAY_NOT_HOST, /* its complement: one host if the two minima are
-                   * complements */
+    SAY_NOT_HOST, /* complement of SAY_HOST. If the two minima are complements,
+                   * all ranks are on one host */
     SAYS
 };
 
@@ -84,7 +85,7 @@ static bool count_hosts(MPI_Comm comm, const struct shunti_mpi_comm *state,
                         uint64_t ours, int *hosts)
 {
     uint64_t *all =
-        (uint64_t *)(void *)state->numbers; /* has room for 4 a rank */
+        (uint64_t *)(void *)state->numbers; /* room for 4 for each rank */
 
     _Static_assert(sizeof(*state->numbers) == sizeof(*all), "64 bits");
     if (PMPI_Allgather(&ours, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, comm) !=
@@ -134,8 +135,8 @@ bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state)
 
 /* --- making the Shunt communicator ---------------------------------------- */
 
-/* CPU time of this thread. Not the time of day, because Open MPI may yield the
- * CPU. */
+/* Returns the CPU time of this thread. The time of day would include other
+ * threads, because Open MPI may yield the CPU. */
 static uint64_t busy_ns(void)
 {
     struct timespec now;
@@ -153,8 +154,9 @@ static void choose_probe(void)
 
     PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &found);
     tag_never = found ? *tag_ub : 32767;
-    /* For MPI_ANY_SOURCE, Open MPI would search all ranks, so it probes for
-     * messages from this rank. MPICH makes no progress in that case. */
+    /* With Open MPI, probe for messages from this rank, because MPI_ANY_SOURCE
+     * would make it search all ranks. With MPICH, a probe for messages from
+     * this rank makes no progress, so use MPI_ANY_SOURCE. */
 #ifdef OPEN_MPI
     PMPI_Comm_rank(MPI_COMM_WORLD, &probed);
 #else
@@ -166,7 +168,7 @@ static void choose_probe(void)
  * Let MPI make progress while a call waits in Shunt. Other ranks may wait for
  * messages that this rank has started to send. No message has the tag that is
  * probed for. MPI does not report whether it made progress, but if it did, the
- * probe takes longer. Returns whether it did.
+ * probe takes longer. Returns whether MPI made progress.
  */
 static int let_mpi_progress(void *arg)
 {
@@ -194,7 +196,8 @@ static struct shunt_comm_config config_of_ours(void)
     return config;
 }
 
-/* Why this rank could not make the communicator; empty if it could. */
+/* The reason why this rank could not make the communicator; empty if it
+ * could. */
 struct reason {
     char text[256];
 };
@@ -232,11 +235,11 @@ static enum shunt_status share_id(MPI_Comm comm, int rank, struct shunt_id *id)
 }
 
 /*
- * Make the communicator. Collective; returns true if every rank has it.
- * `transports` may be NULL: any.
+ * Make the communicator. Collective; returns true if every rank has made it.
+ * `transports` as in struct shunt_comm_config.
  *
- * A barrier on the new communicator shows whether all ranks have made it: a
- * rank that failed has left, so the barrier fails on all others.
+ * A barrier on the new communicator shows whether all ranks have made it. A
+ * rank that failed has left, so the barrier fails on all other ranks.
  */
 static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
                         const char *transports, struct reason *reason)
@@ -267,8 +270,8 @@ SHUNTI_MPI_NOINLINE void shunti_mpi_create(MPI_Comm comm,
 {
     struct reason reason = {""};
 
-    /* MPI allows ranks to make this call minutes apart. With this barrier the
-     * timeout of the init starts when all have made it. */
+    /* MPI allows ranks to make this call minutes apart. With this barrier, the
+     * timeout of the init starts when all ranks have made the call. */
     PMPI_Barrier(comm);
     if ((state->shm_first && try_to_make(comm, state, "shm", &reason)) ||
         try_to_make(comm, state, NULL, &reason)) {

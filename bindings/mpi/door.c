@@ -162,8 +162,8 @@ static const char *const mpi_files[] = {"libmpi.so.40", "libmpich.so.12",
                                         "libmpi.so.12"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool opened;                        /* under lock */
-static const struct shunti_mpi_part *part; /* under lock; NULL: none */
+static bool opened; /* open_part() was called; protected by `lock` */
+static const struct shunti_mpi_part *part; /* protected by `lock`; NULL: none */
 
 /* The part's flag. Without a part no call is served, so progress is never
  * due. */
@@ -180,7 +180,8 @@ static void *symbol(const char *name)
 
     for (size_t i = 0; !found && i < sizeof(mpi_files) / sizeof(mpi_files[0]);
          i++) {
-        /* Make its symbols global, because the part needs them, too. */
+        /* Make the symbols of the file global, because the part needs them,
+         * too. */
         void *file =
             dlopen(mpi_files[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
 
@@ -267,9 +268,9 @@ static shunti_mpi_function *of_part(const char *entry)
     return NULL;
 }
 
-/* MPI's own function, found by its profiling name (PMPI_Bcast, pmpi_bcast_).
- * Some Fortran functions have none. For these it is the next definition after
- * the door's. */
+/* Returns MPI's own function, found by its profiling name (PMPI_Bcast,
+ * pmpi_bcast_). For Fortran functions without a profiling name, returns the
+ * next definition after the door's. */
 static shunti_mpi_function *of_mpi(const char *exported)
 {
     char profiling[64];
@@ -297,8 +298,9 @@ static word no_create(void)
     return (word)-9;
 }
 
-/* Tests never need the part. Calls that free or finalize need none if none has
- * been loaded yet, except if statistics are to be printed at the end. */
+/* Must the part be loaded for this call? Tests never need the part. Calls that
+ * free or finalize do not need it, except if statistics are to be printed at
+ * the end. */
 static bool needs_part(const char *entry)
 {
     if (!entry)
@@ -364,7 +366,7 @@ static bool has_to_repeat(int error, const int *flag, unsigned *times)
     if (error)
         return false;
     if (*flag) {
-        /* MPI may have received more than what this test was about. */
+        /* MPI may have received more messages than this test asked for. */
         atomic_store_explicit(due, true, memory_order_relaxed);
         return false;
     }

@@ -7,7 +7,7 @@
  * The door intercepts the calls. It does not depend on an MPI or any other
  * library, and costs nothing in a process that makes no MPI call: LD_PRELOAD
  * also applies to mpirun and every shell. At the first call it determines which
- * MPI the process has, and loads the part for that one.
+ * MPI the process has, and loads the part for that MPI.
  */
 #ifndef SHUNTI_MPI_DOOR_H
 #define SHUNTI_MPI_DOOR_H
@@ -21,9 +21,9 @@ typedef void shunti_mpi_function(void);
 /* The export of a part, by the name SHUNTI_MPI_PART. */
 struct shunti_mpi_part {
     unsigned abi; /* SHUNTI_MPI_ABI */
-    /* Set after each served call, during which MPI made no progress. */
+    /* Set by each served call, because MPI made no progress during the call. */
     atomic_bool *progress_due;
-    /* How many progress calls handle all messages that have arrived at MPI. */
+    /* Number of progress calls that handle all messages that have arrived. */
     unsigned progress_calls;
     struct shunti_mpi_entry {
         const char *name; /* "MPI_Bcast"; "mpi_bcast" for all its manglings */

@@ -5,11 +5,11 @@
  *
  * A call is served by Shunt or passed on to MPI. All ranks must decide alike,
  * or they wait for each other in two libraries. So the decision depends only on
- * what MPI requires to be equal on all ranks: the communicator, the operation,
- * the reduction's operator and basic type, and, where the standard requires it,
- * the bytes of the whole message (policy.c). It never depends on a datatype's
- * layout or on a local count or pointer: data that is not contiguous is packed
- * (pack.c).
+ * facts that MPI requires to be equal on all ranks: the communicator, the
+ * operation, the reduction's operator and basic type, and, where the standard
+ * requires it, the bytes of the whole message (policy.c). The decision never
+ * depends on a datatype's layout or on a local count or pointer. Data that is
+ * not contiguous is packed (pack.c).
  *
  *     entry.c       the functions that the door calls
  *     moves.c       calls with one piece for each rank
@@ -60,9 +60,9 @@ enum shunti_mpi_reason {
     SHUNTI_MPI_FASTER,    /* MPI is faster, by the table */
     SHUNTI_MPI_JOINS,     /* not worth creating a Shunt communicator */
     SHUNTI_MPI_ALONE,     /* the communicator has one rank */
-    SHUNTI_MPI_INTER,     /* it is an intercommunicator */
-    SHUNTI_MPI_OPERATOR,  /* an operator of the program, or one not supported */
-    SHUNTI_MPI_TYPE,      /* not a type that Shunt reduces */
+    SHUNTI_MPI_INTER,     /* the communicator is an intercommunicator */
+    SHUNTI_MPI_OPERATOR,  /* an operator that Shunt does not support */
+    SHUNTI_MPI_TYPE,      /* Shunt does not reduce this type */
     SHUNTI_MPI_NO_COMM,   /* no Shunt communicator could be made */
     SHUNTI_MPI_ARGUMENTS, /* bad arguments: MPI reports the error */
     SHUNTI_MPI_DYING,     /* the communicator is being freed */
@@ -73,8 +73,8 @@ enum shunti_mpi_reason {
 /* Returned in place of an MPI error code: not served, call MPI. */
 #define SHUNTI_MPI_PASS INT_MIN
 
-/* FLATTEN inlines everything that a function calls. NOINLINE keeps rare paths
- * out of it. As in the core (src/base/inline.h). */
+/* FLATTEN inlines everything that a function calls, except NOINLINE functions,
+ * which are rare paths. The core has the same macros (src/base/inline.h). */
 #define SHUNTI_MPI_FLATTEN __attribute__((flatten))
 #define SHUNTI_MPI_NOINLINE __attribute__((noinline))
 
@@ -82,7 +82,7 @@ enum shunti_mpi_reason {
 
 struct shunti_mpi_tally {
     uint64_t calls;
-    uint64_t bytes; /* sent by this rank */
+    uint64_t bytes; /* bytes sent by this rank */
 };
 
 struct shunti_mpi_tallies {
@@ -90,7 +90,7 @@ struct shunti_mpi_tallies {
     struct shunti_mpi_tally passed[SHUNTI_MPI_CALLS][SHUNTI_MPI_REASONS];
 };
 
-/* This rank's SHUNT_MPI_STATS. */
+/* Does this rank's SHUNT_MPI_STATS ask for statistics? */
 bool shunti_mpi_stats_wanted(void);
 /* Count a passed call of a communicator that has no state. */
 void shunti_mpi_stats_passed(enum shunti_mpi_call call,
@@ -110,15 +110,16 @@ void shunti_mpi_stats_print(void);
 
 enum shunti_mpi_mode {
     SHUNTI_MPI_MODE_OFF,
-    SHUNTI_MPI_MODE_ON,   /* where Shunt is faster */
-    SHUNTI_MPI_MODE_FORCE /* wherever Shunt can */
+    SHUNTI_MPI_MODE_ON,   /* serve calls for which Shunt is faster */
+    SHUNTI_MPI_MODE_FORCE /* serve all calls that Shunt can make */
 };
 
-/* This rank's SHUNT_MPI. The library warns of invalid values, when the first
- * communicator is made. */
+/* Returns this rank's SHUNT_MPI. (The library warns of invalid values when the
+ * first communicator is made.) */
 enum shunti_mpi_mode shunti_mpi_mode(void);
 
-/* Messages served: from <= bytes <= upto; none if from > upto. */
+/* The bytes of messages that are served: from <= bytes <= upto; none if from >
+ * upto. */
 struct shunti_mpi_range {
     size_t from, upto;
 };
@@ -127,7 +128,8 @@ struct shunti_mpi_comm;
 
 /* Fill in state->served for a communicator whose ranks are on `nodes` nodes. */
 void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes);
-/* The reason why a call of this size is not in `served`. */
+/* Returns the reason why a call is not served whose size is not in
+ * `served`. */
 enum shunti_mpi_reason shunti_mpi_why_not(const struct shunti_mpi_comm *state,
                                           enum shunti_mpi_call call);
 /* Serve no call, for this reason. */
@@ -150,11 +152,11 @@ struct shunti_mpi_comm {
     struct shunt_comm *shunt; /* NULL: not made yet, or never */
     int size, rank, nodes;
     bool never;     /* no call is ever served */
-    bool shm_first; /* all its ranks are on one host, by their host names: try
-                     * shared memory first */
+    bool shm_first; /* all ranks have the same host name: try shared memory
+                     * first */
     struct shunti_mpi_range served[SHUNTI_MPI_CALLS];
     enum shunti_mpi_mode mode;
-    enum shunti_mpi_reason reason; /* for calls that are not in `served` */
+    enum shunti_mpi_reason reason; /* why calls are not in `served` */
     size_t *numbers;               /* (4, size) counts and displacements of the
                                     * call under way */
     const struct shunti_mpi_type **types; /* (2, size) types of MPI_Alltoallw();
@@ -174,9 +176,9 @@ struct shunti_mpi_comm *shunti_mpi_state(MPI_Comm comm,
                                          enum shunti_mpi_call call);
 
 /*
- * Is a call of `bytes` bytes served? They must be the same on every rank; 0 if
- * ranks may differ. Collective, by PMPI, if the Shunt communicator has to be
- * made. False: the call has been counted as passed on.
+ * Is a call of `bytes` bytes served? `bytes` must be the same on every rank; it
+ * is 0 for calls whose size may differ. Collective, by PMPI, if the Shunt
+ * communicator has to be made. False: the call has been counted as passed on.
  */
 bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, size_t bytes);
@@ -197,7 +199,7 @@ int shunti_mpi_pass(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 
 /* Allocate state->types; false: no memory. */
 bool shunti_mpi_types_room(struct shunti_mpi_comm *state);
-/* `bytes` bytes of a buffer; NULL: no memory. */
+/* Returns `bytes` bytes in the buffer; NULL: no memory. */
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes);
 /* Set by each served call, cleared by the door: see door.c. */
 extern atomic_bool shunti_mpi_progress_due;
@@ -224,14 +226,14 @@ void shunti_mpi_create(MPI_Comm comm, struct shunti_mpi_comm *state);
 
 struct shunti_mpi_type {
     size_t size;            /* bytes of data in an element */
-    MPI_Aint extent;        /* from one element to the next */
+    MPI_Aint extent;        /* bytes from one element to the next */
     bool straight;          /* contiguous: elements are `size` bytes in order,
                                 without holes */
     enum shunt_dtype dtype; /* type as operand of a reduction; 0: none */
 };
 
-/* The properties of `type`, valid until the type is freed. NULL: `type` is not
- * a type, or not committed. */
+/* Returns the properties of `type`, valid until the type is freed. NULL: `type`
+ * is not a type, or not committed. */
 const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type);
 
 /* shunti_mpi_type() for `count` elements in MPI_Bcast() and MPI_Alltoallw(). If
@@ -252,10 +254,11 @@ shunti_mpi_type_if_used(MPI_Datatype type, long long count)
     return shunti_mpi_type(type);
 }
 
-/* The Shunt reduction for `op`; 0: not supported. */
+/* Returns the Shunt reduction for `op`; 0: not supported. */
 enum shunt_op shunti_mpi_op(MPI_Op op);
 
-/* Free what shunti_mpi_type() has allocated. Called before MPI is finalized. */
+/* Free the MPI objects that shunti_mpi_type() has made. Called before MPI is
+ * finalized. */
 void shunti_mpi_types_finish(void);
 
 /* --- packing (pack.c) --- */
@@ -272,8 +275,8 @@ int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
 
 /* --- errors (errors.c) --- */
 
-/* The MPI error code for `status` of a call on `state`, after the error handler
- * of `comm` has been called with it; MPI_SUCCESS for SHUNT_OK. */
+/* Call the error handler of `comm` for `status` of a call on `state`. Returns
+ * the MPI error code; MPI_SUCCESS, without the handler, for SHUNT_OK. */
 int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
                      enum shunt_status status);
 /* Report an error of this class in this rank's arguments, which MPI might not
@@ -282,8 +285,8 @@ int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
 int shunti_mpi_mistake(struct shunti_mpi_comm *state, MPI_Comm comm,
                        enum shunti_mpi_call call, int class);
 
-/* Are both buffers the same, and is that an error? MPICH reports one, Open MPI
- * does not. */
+/* Are both buffers the same, and is that an error? MPICH reports an error, Open
+ * MPI does not. */
 static inline bool shunti_mpi_aliased(const void *send, const void *recv)
 {
 #ifdef MPICH_VERSION

@@ -11,10 +11,10 @@
         (name), (shunti_mpi_function *)(uintptr_t)(function) \
     }
 
-/* How many progress calls handle all messages that have arrived. One call of
- * Open MPI handles up to 31 messages from each rank. UCX, under MPICH, handles
- * one message in the first call, and one more in each call after a call that
- * found its full number. */
+/* Number of progress calls that handle all messages that have arrived. One call
+ * of Open MPI handles up to 31 messages from each rank. The first call of UCX,
+ * under MPICH, handles one message. If a call handles as many as it may, the
+ * next call may handle one more. */
 #ifdef OPEN_MPI
 #define PROGRESS_CALLS 2
 #else

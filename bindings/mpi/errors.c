@@ -31,7 +31,7 @@ static const struct {
 #define COUNT (sizeof(classes) / sizeof(classes[0]))
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int codes[COUNT]; /* under lock; 0: not made yet */
+static int codes[COUNT]; /* protected by `lock`; 0: not made yet */
 
 /* If errors are fatal, the program ends here: print the reason for its user. */
 static void print_before_exit(MPI_Comm comm, const char *text)

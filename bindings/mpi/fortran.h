@@ -4,9 +4,10 @@
  * code as the last one. One function serves all manglings of a name, and
  * mpif.h, mpi and mpi_f08, whose handles are one integer each.
  *
- * All are needed for Open MPI, whose Fortran library calls PMPI. MPICH's
- * Fortran library calls the C functions, which the door intercepts already,
- * except for those of mpi_f08 without a buffer argument.
+ * Open MPI needs all of these functions, because its Fortran library calls
+ * PMPI. MPICH's Fortran library calls the C functions, which the door
+ * intercepts already, except for the functions of mpi_f08 without a buffer
+ * argument.
  */
 #ifndef SHUNTI_MPI_FORTRAN_H
 #define SHUNTI_MPI_FORTRAN_H

@@ -5,14 +5,15 @@
  * in moves_v.c.)
  *
  * Contiguous data is used in place. Other data is packed into a buffer of the
- * communicator before the call, and unpacked from another one after it; holes
- * in the receive buffer are not written.
+ * communicator before the call, and unpacked from another buffer after the
+ * call. Holes in the receive buffer are not written.
  */
 #include "bindings/mpi/pieces.h"
 
 /* --- receiving ------------------------------------------------------------ */
 
-/* Where Shunt receives `times` pieces like `p`: in place, or in state->recv. */
+/* Returns the memory in which Shunt receives `times` pieces like `p`: in place,
+ * or in state->recv. */
 static void *receive_buffer(const struct shunti_mpi_piece *p, int times,
                             struct shunti_mpi_comm *state, MPI_Comm comm,
                             enum shunti_mpi_call call, int *rc)
@@ -99,8 +100,8 @@ SHUNTI_MPI_FLATTEN int shunti_mpi_bcast(void *buffer, int count,
 
 /* --- MPI_Allgather(), MPI_Alltoall() -------------------------------------- */
 
-/* Check both pieces; in place, only the receiving one. Returns false if one is
- * bad. */
+/* Check both pieces, or only the received one if the call is in place. Returns
+ * false if a piece is bad. */
 static bool pieces_good(struct shunti_mpi_piece *send,
                         struct shunti_mpi_piece *recv, bool in_place)
 {

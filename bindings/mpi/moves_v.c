@@ -119,9 +119,9 @@ look_at_displs(const struct side *side, struct blocks *blocks, int size,
     return lowest;
 }
 
-/* Compute the displacements of blocks that are used in place. MPI's may be
- * negative, or relative to address 0 (MPI_BOTTOM). Shunt's start at the lowest
- * block. */
+/* Compute the displacements of blocks that are used in place. MPI's
+ * displacements may be negative, or relative to address 0 (MPI_BOTTOM). Shunt's
+ * displacements start at the lowest block. */
 static void lay(const struct side *side, struct blocks *blocks, int size)
 {
     MPI_Aint lowest = side->buf ? 0 : PTRDIFF_MAX;
@@ -154,7 +154,7 @@ static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
     return blocks->at != NULL;
 }
 
-/* Pack all blocks into that buffer, or unpack them from it. */
+/* Pack all blocks into the buffer of lay_in_room(), or unpack them from it. */
 SHUNTI_MPI_NOINLINE static int convert(const struct side *side,
                                        const struct blocks *blocks, int size,
                                        bool pack, MPI_Comm comm)
@@ -279,8 +279,8 @@ shunti_mpi_allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
 
 /* --- MPI_Alltoallv(), MPI_Alltoallw() ------------------------------------- */
 
-/* The send buffer for Shunt. It is SHUNT_IN_PLACE if the call is in place and
- * the data is contiguous: then Shunt copies the input. */
+/* Returns the send buffer for Shunt. It is SHUNT_IN_PLACE if the call is in
+ * place and the data is contiguous. Then Shunt copies the input. */
 static const void *sent(struct shunti_mpi_comm *state, const struct side *send,
                         const struct side *recv, struct blocks *out,
                         struct blocks *in, MPI_Comm comm,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A communicator made from an MPI_Comm. MPI only transports the id: rank 0
- * makes one, a broadcast distributes it, and shunt_comm_create() does the rest.
+ * makes an id, a broadcast sends it to all ranks, and shunt_comm_create() does
+ * the rest.
  * Nothing of MPI is kept, so the communicator may outlive MPI_Finalize().
  */
 #include <shunt/mpi.h>
@@ -51,7 +52,7 @@ static bool is_our_mpi(void)
     return false;
 }
 
-/* Can `mpi` be used at all? Every rank gets the same answer, so that no rank is
+/* Can `mpi` be used at all? Every rank gets the same result, so that no rank is
  * left waiting in a collective call. */
 static enum shunt_status usable(MPI_Comm mpi)
 {
@@ -98,8 +99,8 @@ enum shunt_status shunt_comm_create_mpi(MPI_Comm mpi,
         made.status = shunt_id_create(&made.id);
     if (PMPI_Bcast(&made, (int)sizeof(made), MPI_BYTE, 0, mpi) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
-    /* On rank 0 this is its own failure; on the others, a failure of a remote
-     * rank. */
+    /* Rank 0 returns its own failure. For all other ranks it is the failure of
+     * a remote rank. */
     if (made.status != SHUNT_OK)
         return rank == 0 ? (enum shunt_status)made.status : SHUNT_ERR_REMOTE;
 

@@ -12,7 +12,7 @@
 
 #include "bindings/mpi/dropin.h"
 
-/* Bytes of one piece. */
+/* Most bytes of one piece, except if one element is larger. */
 #define PIECE ((size_t)256 << 20)
 
 /* Elements in memory, and their packed bytes. */
@@ -45,9 +45,9 @@ static int convert(const struct elements *e, MPI_Comm comm)
     return rc;
 }
 
-/* Convert data at MPI_BOTTOM, which is a valid address. MPICH reports an error
- * for it here, so the same data is described from another address, by a type
- * with the opposite displacement. */
+/* Convert data at MPI_BOTTOM, which is a valid address. MPICH's MPI_Pack()
+ * refuses that address. So the same data is described from another address, by
+ * a type with the opposite displacement. */
 static int convert_bottom(const struct elements *e, MPI_Comm comm)
 {
     static char somewhere;

@@ -25,23 +25,23 @@ static inline size_t shunti_mpi_piece_bytes(const struct shunti_mpi_piece *p)
     return (size_t)p->count * p->facts->size;
 }
 
-/* The address of element `n` of the piece. */
+/* Returns the address of element `n` of the piece. */
 static inline const void *shunti_mpi_element(const struct shunti_mpi_piece *p,
                                              long long n)
 {
     return (const char *)p->buf + (MPI_Aint)n * p->facts->extent;
 }
 
-/* Remove the const of a receive buffer: the struct also describes send
- * buffers. */
+/* Remove the const of a receive buffer. (The struct has it because it also
+ * describes send buffers.) */
 static inline void *shunti_mpi_writable(const void *at)
 {
     return (void *)(uintptr_t)at;
 }
 
-/* The bytes that Shunt sends: `count` elements from element `first` on, in
- * place or packed into state->send. *rc: MPI_SUCCESS, or an error of which the
- * other ranks have been notified. */
+/* Returns the bytes that Shunt sends: `count` elements from element `first` on,
+ * in place or packed into state->send. *rc: MPI_SUCCESS, or an error of which
+ * the other ranks have been notified. */
 const void *shunti_mpi_piece_packed(const struct shunti_mpi_piece *p,
                                     long long first, long long count,
                                     struct shunti_mpi_comm *state,
@@ -49,8 +49,8 @@ const void *shunti_mpi_piece_packed(const struct shunti_mpi_piece *p,
                                     int *rc);
 
 /* Check that this rank sends itself as many bytes as it receives from itself,
- * and that they are not the same memory. `own` is where it receives its own
- * piece. Returns MPI_SUCCESS, or the error. */
+ * and that these are not the same memory. `own` is the address at which this
+ * rank receives its own piece. Returns MPI_SUCCESS, or the error. */
 int shunti_mpi_pieces_compare(struct shunti_mpi_comm *state,
                               const struct shunti_mpi_piece *send,
                               const struct shunti_mpi_piece *recv,

@@ -68,7 +68,8 @@ enum shunti_mpi_mode shunti_mpi_mode(void)
     return SHUNTI_MPI_MODE_ON;
 }
 
-/* The table's entry for the distribution of this communicator's ranks. */
+/* Returns the table's entry for the distribution of this communicator's ranks
+ * over nodes. */
 static struct shunti_mpi_range spread(const struct shunti_mpi_comm *state,
                                       enum shunti_mpi_call call)
 {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SHUNT_MPI_STATS=1: at MPI_Finalize() rank 0 prints what was served and what
- * was passed on, and why, so that a drop-in that serves nothing is noticed.
+ * SHUNT_MPI_STATS=1: at MPI_Finalize() rank 0 prints which calls were served
+ * and which were passed on, and why. So a drop-in that serves nothing is
+ * noticed.
  *
  * The figures are sums over all ranks if all ranks are known to use the
- * drop-in. This is known once they have agreed on the state of a communicator
- * of all ranks. Otherwise the figures are rank 0's own, because a rank without
- * the drop-in would not take part in the reduction.
+ * drop-in. They are known to use it once they have agreed on the state of a
+ * communicator of all ranks. Otherwise the figures are rank 0's own, because a
+ * rank without the drop-in would not take part in the reduction.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,8 +20,8 @@
 #include "bindings/mpi/env.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shunti_mpi_tallies total; /* under lock */
-static char why[256];                   /* under lock */
+static struct shunti_mpi_tallies total; /* protected by `lock` */
+static char why[256];                   /* protected by `lock` */
 static atomic_bool agreed, wanted_by_any;
 
 static const char *const call_names[SHUNTI_MPI_CALLS] = {
@@ -137,8 +138,8 @@ static void print(const struct shunti_mpi_tallies *t, int ranks, int of)
         fprintf(stderr, "  no Shunt communicator: %s\n", why);
 }
 
-/* Print the statistics. If a communicator is missing, the reason printed is
- * rank 0's. */
+/* Print the statistics. If a Shunt communicator could not be made, the printed
+ * reason is that of rank 0. */
 void shunti_mpi_stats_print(void)
 {
     const bool all = atomic_load_explicit(&agreed, memory_order_acquire);

@@ -16,16 +16,17 @@
 #define SLOTS 256 /* MPI's predefined types are about 70 */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int keyval = MPI_KEYVAL_INVALID; /* under lock */
-static MPI_Comm quiet = MPI_COMM_NULL;  /* under lock; its errors are
-                                         * returned */
+static int keyval = MPI_KEYVAL_INVALID; /* protected by `lock` */
+/* A communicator whose errors are returned; protected by `lock`. */
+static MPI_Comm quiet = MPI_COMM_NULL;
 
 struct named {
     MPI_Datatype type;
     struct shunti_mpi_type facts;
 };
 
-/* By hash. Entries are set once, under the lock, and never change. */
+/* Hash table of predefined types. Entries are set once, under the lock, and
+ * never change. */
 static _Atomic(struct named *) slots[SLOTS];
 
 /* --- operands of reductions ----------------------------------------------- */
@@ -110,7 +111,8 @@ enum shunt_op shunti_mpi_op(MPI_Op op)
 
 /* --- layout --------------------------------------------------------------- */
 
-/* Get size and extent; true if they are equal and the lower bound is 0. */
+/* Get size and extent. Returns true if the type has no holes: they are equal,
+ * and the lower bound is 0. */
 static bool measure(MPI_Datatype type, struct shunti_mpi_type *facts)
 {
     MPI_Aint lower, true_lower, true_extent;
@@ -270,7 +272,7 @@ static bool committed(MPI_Datatype type)
                      quiet) == MPI_SUCCESS;
 }
 
-/* The properties of a type of the program. Called under the lock. */
+/* Returns the properties of a type of the program. Called under the lock. */
 SHUNTI_MPI_NOINLINE static const struct shunti_mpi_type *
 own_facts(MPI_Datatype type)
 {
