@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A mixture-of-experts layer whose exchanges hide behind computing. Its tokens
- * are cut into parts, so that one part is computed while others are sent. A
- * shared expert, which all tokens pass through on their own rank, is computed
- * meanwhile, too.
+ * are divided into parts, so that one part is computed while others are sent. A
+ * shared expert, which all tokens pass through on their own rank, is also
+ * computed while parts are sent.
  *
  *     cc moe_overlap.c $(pkg-config --cflags --libs shunt) -o moe_overlap
  *     shunt-run -n 4 ./moe_overlap
@@ -46,7 +46,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The experts on the rows of one part. Each expert has some ranges of rows. */
+/* Compute the experts on the rows of one part. Each expert has some ranges of
+ * rows. */
 static void experts(const struct shunt_moe_rows *all,
                     const struct shunt_moe_part_rows *part, const float *in,
                     float *out)
@@ -89,8 +90,8 @@ static void forward(struct shunt_moe_plan *plan, const float *x, float *y)
     CHECK(shunt_wait_all(home, (size_t)rows.parts));
 }
 
-/* dx = dy / 2 + sum of weight * expert(dy). The last part is first, since it
- * was combined last and is still in the caches. */
+/* dx = dy / 2 + sum of weight * expert(dy). The parts are called in descending
+ * order, because the last part was combined last and is still in the caches. */
 static void backward(struct shunt_moe_plan *plan, const float *dy, float *dx)
 {
     struct shunt_request *there[SHUNT_MOE_PARTS_MAX];

@@ -93,8 +93,8 @@ static void expert_apply(const struct expert *e, const float *in, float *out)
 
 /* --- the router ----------------------------------------------------------- */
 
-/* The TOPK experts with the highest scores, weighted by the softmax of
- * these. */
+/* Choose the TOPK experts with the highest scores. Their weights are the
+ * softmax of these scores. */
 static void route(const float *x, int32_t *idx, float *weight)
 {
     float score[EXPERTS], sum = 0;
@@ -141,8 +141,8 @@ static void layer(struct shunt_moe *moe, const struct expert *mine,
     shunt_moe_plan_destroy(plan);
 }
 
-/* The largest difference between `y` and the layer computed on this rank
- * alone. */
+/* Returns the largest difference between `y` and the same layer computed on
+ * this rank alone. */
 static float difference(const struct expert *all, float (*x)[HIDDEN],
                         int32_t (*idx)[TOPK], float (*weight)[TOPK],
                         size_t tokens, float (*y)[HIDDEN])

@@ -112,7 +112,7 @@ static void fill(float *p, size_t n, float deviation, uint64_t stream)
 /* -- matrices, norm, softmax ---------------------------------------------- */
 
 /* <a, b> as 8 sums, because a compiler may not change the order of a single
- * one. n must be a multiple of 8. */
+ * sum. n must be a multiple of 8. */
 static float dot(const float *a, const float *b, int n)
 {
     float s[8] = {0};
@@ -196,7 +196,7 @@ static struct kept {
     float mid[N][D];             /* x + mix proj */
     float midn[N][D];            /* norm(mid): the experts' input */
     int32_t idx[N][K];           /* the experts of a token */
-    float weight[N][K];          /* the weights of these */
+    float weight[N][K];          /* the weights of idx */
     float inside[BATCH * K][F];  /* first half of the experts' rows on this
                                     rank */
     struct shunt_moe_plan *plan; /* the routing of all ranks */
@@ -364,9 +364,9 @@ static void moe_forward(int l, float (*next)[D])
     CHECK(shunt_moe_combine(a->plan, a->out, a->mid, next));
 }
 
-/* dx: on entry the gradient of next, on return that of mid. The rows take the
- * ways of moe_forward() backwards. An expert gets the rows of all ranks, so its
- * gradient is complete. */
+/* dx: on entry the gradient of next, on return that of mid. Gradients of rows
+ * are sent between the same ranks as the rows in moe_forward(). An expert gets
+ * the rows of all ranks, so its gradient is complete. */
 static void moe_backward(int l, float (*dx)[D], struct dense *grad)
 {
     static float dmidn[N][D], dweight[N][K];
