@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Two words, each of two counts. */
+/* Two 64-bit words. Each has two counts. */
 typedef uint64_t shunti_counts_words __attribute__((vector_size(16)));
 
 static inline size_t shunti_counts_sum(const uint32_t *count, size_t n)

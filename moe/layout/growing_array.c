@@ -9,7 +9,7 @@ bool shunti_grow(void *array, size_t *have, size_t need, size_t size)
 {
     void *at, *bigger;
 
-    /* The caller's pointer may have any type. Its bytes may be read. */
+    /* The caller's pointer may be of any type, so copy its bytes. */
     memcpy(&at, array, sizeof(at));
     if (at && need <= *have)
         return true;

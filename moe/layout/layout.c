@@ -160,7 +160,7 @@ void shunti_layout_starts(const struct shunti_placement *p,
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    USUAL = 8, /* top-k */
+    USUAL = 8, /* the usual top-k */
     /* Tokens that are read at once: their ids and keys fit in the first-level
      * cache, and a byte can count them. */
     BLOCK = 128,
@@ -171,7 +171,7 @@ static size_t find_bad(const int32_t *expert, size_t n, uint32_t experts)
 {
     size_t i = 0;
 
-    /* -1, no expert, is in range. */
+    /* An id of -1 (no expert) is in range. */
     for (uint32_t bad = 0; i + 16 <= n; i += 16) {
         for (size_t j = 0; j < 16; j++)
             bad |= (uint32_t)expert[i + j] + 1 > experts;
@@ -357,7 +357,7 @@ static inline void write_term(struct shunti_term *term, uint64_t place,
     memcpy((unsigned char *)term + 8, &rest, sizeof(rest));
 }
 
-/* Returns how many terms there are. */
+/* Write the terms of some tokens. Returns the number of terms. */
 INLINE size_t write_terms(struct shunti_order_place *place, const uint32_t *key,
                           const float *weight, size_t tokens, size_t k,
                           struct shunti_term *terms, size_t *first)

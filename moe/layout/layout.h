@@ -24,15 +24,15 @@
 /* All counts that a layout depends on. */
 struct shunti_counts {
     const uint32_t *const *rows; /* [source] -> (experts) assignments kept */
-    const size_t *padded;        /* [source] rows that each expert takes of it
-                                    when padded; NULL: no padding */
+    const size_t *padded; /* [source] rows that each expert reserves for the
+                             source; NULL: no padding */
 };
 
 /* The counts of one rank's buffer: rows of each source for the rank's
  * experts. */
 struct shunti_received_counts {
-    const uint32_t *count; /* [source * stride + i] for the rank's i-th expert;
-                              ignored if the source uses another copy */
+    const uint32_t *count; /* [source * stride + i] rows for the rank's i-th
+                              expert; ignored if the source uses another copy */
     size_t stride;
     const size_t *padded; /* as in struct shunti_counts */
 };
@@ -82,31 +82,33 @@ void shunti_layout_starts(const struct shunti_placement *placement,
  * the order of the reduction tree.
  */
 struct shunti_term {
-    uint32_t row; /* in the buffer of `rank` */
+    uint32_t row; /* slot in the buffer of `rank` */
     int32_t rank;
     float weight;
-    uint16_t slot; /* of top-k */
-    uint8_t op;    /* enum shunti_rows_op: how the tree adds it to the terms
-                      before it */
+    uint16_t slot; /* slot of top-k */
+    uint8_t op; /* enum shunti_rows_op: how the tree adds this term to the terms
+                   before it */
     uint8_t unused;
 };
 
-/* The key of an entry without an assignment: none, dropped, or padding. */
+/* The key of an entry without an assignment: the slot has no expert, or its
+ * assignment was dropped, or the entry is padding. */
 #define SHUNTI_NO_KEY UINT32_MAX
 
 /* Results of shunti_layout_read(). The caller owns the arrays. */
 struct shunti_layout_read {
-    uint32_t *key;    /* (tokens, shunti_sort_stride(topk)) positions and slots;
-                         with room for shunti_sort_room() */
-    uint32_t *expert; /* (experts) assignments of each */
-    uint32_t *rank;   /* (ranks) tokens that have any row there */
-    uint32_t *node;   /* (nodes) the same, if `node` is given; zeroed before */
+    uint32_t *key; /* (tokens, shunti_sort_stride(topk)) positions and slots of
+                      top-k. The array has shunti_sort_room() keys */
+    uint32_t *expert; /* (experts) number of assignments to each */
+    uint32_t *rank;   /* (ranks) number of tokens with a row on each */
+    uint32_t *node; /* (nodes) number of tokens with a row on each, if `node` is
+                       given. The caller zeroes it */
 };
 
 /*
  * Read a routing once.
  *
- * order    order of the source rank; its `rows` are used as scratch.
+ * order    order of the source rank; order->rows is used as scratch.
  * expert   (tokens, topk) ids; -1: none or dropped.
  * node     (ranks) node of each rank, as in the tree of the order; NULL:
  *          out->node is not wanted.
@@ -130,7 +132,7 @@ void shunti_layout_bad_id(const int32_t *expert, size_t at, int topk,
  *
  * order    order of the source rank, whose tokens these are.
  * key      from shunti_layout_read(); sorted here.
- * weight   (tokens, topk), or NULL: all 1.
+ * weight   (tokens, topk). NULL: all weights are 1.
  * base     (experts) the source rank's first row for each expert.
  * scratch  (shunti_sort_stride(topk))
  * terms    (tokens * topk) out.

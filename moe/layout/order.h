@@ -19,13 +19,14 @@
 
 /* The grouping of experts in the tree. */
 struct shunti_tree {
-    int ranks;       /* 0: a group for each computing rank. Otherwise so many
-                        groups, of contiguous experts; each rank stands for an
-                        equal number of groups */
+    int ranks; /* number of groups of contiguous experts; each rank stands for
+                  an equal number of groups. 0: the experts that a rank computes
+                  are a group */
     const int *node; /* (ranks) node of each rank */
-    int nodes;       /* nodes of the groups, in order; 0: the real nodes */
-    bool homes;      /* if ranks is 0: group by the expert's home, not by the
-                        rank that computes */
+    int nodes;  /* number of nodes over which the groups are spread evenly, in
+                   order. 0: a group is on the real node of its rank */
+    bool homes; /* if `ranks` is 0: group experts by their home, not by the rank
+                   that computes */
 };
 
 /* Limits, so that a position and a slot of top-k fit 32 bits. */
@@ -33,7 +34,7 @@ struct shunti_tree {
 #define SHUNTI_TOPK_MAX (1 << 12)
 #define SHUNTI_SLOT_BITS 12
 
-/* Most ranks, or nodes, for which a 64-bit word has a bit each. */
+/* The most ranks, or nodes, that can each have a bit of a 64-bit word. */
 #define SHUNTI_ORDER_BITS 64
 
 struct shunti_order {
@@ -41,13 +42,14 @@ struct shunti_order {
     /* By expert. Entry -1 stands for "no expert": the last position, no rank,
      * no bits. */
     struct shunti_order_expert {
-        uint32_t position; /* << SHUNTI_SLOT_BITS */
-        int32_t rank;      /* that computes the expert for this source */
+        uint32_t position; /* position in the tree << SHUNTI_SLOT_BITS */
+        int32_t rank; /* the rank that computes the expert for this source */
     } * expert;
     /* By expert: the bit of its rank r, which is bit r / 8 of byte r % 8. 0 if
      * there are more ranks than bits. */
     uint64_t *rank_bit;
-    uint64_t *node_bit; /* by expert: the bit of its node, likewise */
+    uint64_t *node_bit; /* by expert: the bit of its node, laid out as in
+                           `rank_bit` */
     uint32_t *rows;     /* scratch of shunti_layout_read() */
     /* By position. */
     struct shunti_order_place {

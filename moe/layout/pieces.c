@@ -4,8 +4,8 @@
 
 #include "src/kernels/rows.h"
 
-/* The end of the terms from `begin` on that are of one rank in the tree, and
- * computed on `node`. */
+/* Find the end of the terms from `begin` on that belong to one rank in the tree
+ * and are computed on `node`. */
 static size_t same_rank(const struct shunti_term *term, size_t begin, size_t n,
                         const int *node_of, int node)
 {
@@ -24,7 +24,7 @@ size_t shunti_piece_end(const struct shunti_term *term, size_t n, bool first,
     size_t end;
 
     if (!first && term->op == SHUNTI_ROWS_ADD)
-        return 1; /* others of its rank in the tree come before it */
+        return 1; /* other terms of its rank in the tree come before it */
     end = same_rank(term, 0, n, node_of, node);
     if (!first && term->op == SHUNTI_ROWS_RANK)
         return end;

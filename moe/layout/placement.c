@@ -38,8 +38,9 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
     return SHUNT_OK;
 }
 
-/* The rank whose copy `source` uses: one of `owners` (ascending), on the
- * source's node if there is any. Sources take them in turn. */
+/* Choose the rank whose copy `source` uses: one of `owners` (ascending), and
+ * one on the source's node if there is any. Consecutive sources use different
+ * owners. */
 static int copy_for(int source, const int *owners, int count, const int *node)
 {
     int near = 0, turn;
@@ -53,16 +54,16 @@ static int copy_for(int source, const int *owners, int count, const int *node)
     return source; /* not reached: an expert has an owner */
 }
 
-/* Set `copy` if each expert has one copy. */
+/* Set p->copy if each expert has one copy. */
 static void choose_only(struct shunti_placement *p)
 {
     for (size_t i = 0; i < p->first[p->ranks]; i++)
         p->copy[p->local[i]] = (uint32_t)i;
 }
 
-/* Set `copy` for every source, in ranks x copies steps. has: (experts, ranks).
- * index: (ranks) scratch, the next copy of each rank. owners: (ranks)
- * scratch. */
+/* Set p->copy for every source, in ranks x copies steps. has: (experts, ranks)
+ * true if the rank has a copy of the expert. index: (ranks) scratch, the next
+ * copy of each rank. owners: (ranks) scratch. */
 static void choose(struct shunti_placement *p, const bool *has, const int *node,
                    size_t *index, int *owners)
 {

@@ -5,9 +5,9 @@
  *
  * If an expert has copies, each source rank sends all its rows for the expert
  * to one of them: to its own copy, otherwise to one on its node, otherwise to
- * any. Among several, it takes the copy whose index is its rank modulo their
- * number. So the rank that computes is a function of (source, expert), and
- * counts by (source, expert) are all that a layout needs.
+ * any. If n copies are equally near, source s takes copy number s % n of these.
+ * So the rank that computes is a function of (source, expert), and counts by
+ * (source, expert) are all that a layout needs.
  *
  * With shares, a source's rows for an expert go to several copies. Then plans
  * use another placement, in which each copy is an expert of its own, on one
@@ -25,18 +25,20 @@
 #include <shunt/moe.h>
 
 struct shunti_placement {
-    atomic_int holders; /* if made by shunti_placement_create() */
+    atomic_int holders; /* used only if shunti_placement_create() made it */
     int ranks;
     int experts;
-    uint32_t *copy; /* (ranks, experts) the copy of expert e that source s uses,
-                       as an index in `local`; (experts) without copies */
+    uint32_t *copy; /* (ranks, experts) index in `local` of the copy of an
+                       expert that a source uses; (experts) if no expert has
+                       copies */
     /* (ranks + 1) Index in `local` of each rank's first expert. */
     size_t *first;
     int32_t *local; /* (first[ranks]) experts of each rank, ascending */
     int32_t *owner; /* (first[ranks]) rank of each entry of `local` */
     int32_t *home;  /* (experts) rank of each expert, not of its copies */
-    struct shunti_shares *shares; /* not NULL: each expert here is a copy of an
-                                     expert of another placement (shares.h) */
+    struct shunti_shares *shares; /* NULL: no shares. Otherwise each expert here
+                                     is a copy of an expert of another placement
+                                     (shares.h) */
 };
 
 /* True if each expert has one copy, which all sources use. */
@@ -55,8 +57,8 @@ shunti_placement_copies(const struct shunti_placement *p, int source)
                : p->copy + (size_t)source * (size_t)p->experts;
 }
 
-/* The number of experts of which `rank` has a copy; below: their ids,
- * ascending. */
+/* The number of experts of which `rank` has a copy. The next function returns
+ * the ids of these experts, ascending. */
 static inline int shunti_placement_count(const struct shunti_placement *p,
                                          int rank)
 {

@@ -26,9 +26,10 @@ struct sizes {
     size_t rows, sums, dots;
 };
 
-/* A bound of the bytes of sums: the lesser of two. In the first, every row is a
- * sum. In the second, every term comes by itself; a sum has two terms or more,
- * and takes no more bytes than two of them. */
+/* An upper bound of the bytes of sums: the lesser of two bounds. The first one
+ * holds if every row is a sum. The second one holds if every term comes by
+ * itself. It also holds for sums: a sum takes no more bytes than two terms, and
+ * has at least two. */
 static size_t most_of_sums(const struct shunti_rail_traffic *t, size_t rows,
                            size_t terms)
 {
@@ -48,8 +49,8 @@ static struct sizes sizes_of(const struct shunti_rail_traffic *t, size_t rows,
     };
 }
 
-/* Sizes for what the rank sends to a node, and for what a source sends to
- * it. */
+/* sizes_out(): of the rows that the rank sends to a node, and of their results.
+ * sizes_in(): of the rows that a source sends to the rank. */
 static struct sizes sizes_out(const struct shunti_rail_traffic *t, int node)
 {
     return sizes_of(t, t->rows[node], t->terms[node]);
@@ -95,7 +96,7 @@ bool shunti_rail_next(struct shunti_rail_sources *x, int *source)
     return false;
 }
 
-/* Sizes of all that the rank gets as a relay. */
+/* Sizes of all that the rank receives as a relay. */
 static struct sizes received(const struct shunti_rail_traffic *t)
 {
     struct shunti_rail_sources x = shunti_rail_sources_of(t->map, t->rank);

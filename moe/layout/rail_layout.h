@@ -16,8 +16,8 @@
  *     dots staging   by source
  *
  * Each part has room for all that a plan will send, so a sender needs no
- * permission. Parts for sums have room for the most that so many rows and terms
- * can need, because only the two ends know which tokens have one term. A rank
+ * permission. Only the two ends know which tokens have one term. So parts for
+ * sums have room for the most that so many rows and terms can need. A rank
  * computes the offsets in its own window from its own traffic, in time linear
  * in nodes and sources. Offsets in a peer's window are sent by the peer (struct
  * shunti_rail_offsets).
@@ -32,8 +32,8 @@
 /* The ranks of each node. */
 struct shunti_rail_map {
     int ranks, nodes;
-    const int *node;  /* (ranks) */
-    const int *local; /* (ranks) index in the node */
+    const int *node;  /* (ranks) node of each rank */
+    const int *local; /* (ranks) index of each rank in its node */
     /* (nodes + 1) list[first[n]] is the first rank of node n. */
     const int *first;
     const int *list; /* (ranks) ordered by node and local index */
@@ -73,31 +73,32 @@ struct shunti_rail_sources {
 
 struct shunti_rail_sources
 shunti_rail_sources_of(const struct shunti_rail_map *map, int relay);
-/* The next one; false: no more. */
+/* Set *source to the next source. False: there is none. */
 bool shunti_rail_next(struct shunti_rail_sources *sources, int *source);
 
 /* The traffic of a plan between nodes: the part that concerns one rank. */
 struct shunti_rail_traffic {
     const struct shunti_rail_map *map;
     int rank;
-    int parts;            /* that calls may move by themselves */
+    int parts;            /* of the plan; a call may move one by itself */
     const uint32_t *rows; /* (nodes) rows from the rank to each node */
-    /* (nodes) Experts' rows that come of them there. */
+    /* (nodes) Experts' rows that each node makes of these rows. */
     const uint32_t *terms;
     const uint32_t *rows_in;  /* (ranks) rows from each source that the rank
                                  serves, for the rank's node */
-    const uint32_t *terms_in; /* (ranks) experts' rows that come of them */
+    const uint32_t *terms_in; /* (ranks) experts' rows that the rank's node
+                                 makes of these rows */
     size_t row_bytes;         /* room for a row on its way to the experts */
     size_t result_bytes;      /* a single expert's row on its way home */
-    size_t sum_bytes;         /* a sum of several on its way home */
+    size_t sum_bytes;         /* a sum of several rows on its way home */
     size_t dot_bytes;         /* a product on its way home */
 };
 
 /*
  * Bytes that come home for a token with `terms` experts' rows on a node. One
- * row comes as it is, several as their sum. With none, nothing comes (in
- * ALLGATHER a token may have none on a node). Both ends know the number of
- * terms. So results lie without gaps, in the order of tokens.
+ * row comes as it is, several rows as their sum. Without a row nothing comes
+ * (in ALLGATHER, a token may have no row on a node). Both ends know the number
+ * of terms. So results lie without gaps, in the order of tokens.
  */
 static inline size_t shunti_rail_sum_bytes(size_t terms, size_t result_bytes,
                                            size_t sum_bytes)
@@ -161,16 +162,16 @@ size_t shunti_rail_signals(const struct shunti_rail_traffic *traffic);
 /* An entry of a source's list for the relay: a row's slot on a rank of the
  * relay's node. */
 struct shunti_rail_entry {
-    uint32_t row; /* in that rank's buffer */
+    uint32_t row; /* slot in that rank's buffer */
     float weight;
     uint16_t local; /* index of the rank in its node */
     uint8_t op;     /* enum shunti_rows_op */
     uint8_t unused;
 };
 
-/* Bytes of a list. It has the number of rows before each inner bound of parts,
- * in 32 bits. Then come 16 bits for each row: its number of entries. After
- * padding to 32 bits come the entries of all rows. */
+/* Bytes of a list. First, the list has the number of rows before each inner
+ * bound of parts, in 32 bits each. Then come 16 bits for each row: its number
+ * of entries. After padding to 32 bits come the entries of all rows. */
 static inline size_t shunti_rail_list_bytes(int parts, size_t rows,
                                             size_t terms)
 {

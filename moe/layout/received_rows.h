@@ -13,14 +13,15 @@
 #include <stddef.h>
 
 struct shunti_received_rows {
-    size_t *count;  /* (local experts) rows of each, padding included */
+    size_t *count;  /* (local experts) rows of each expert, padding included */
     size_t *offset; /* (local + 1) first row of each expert, then the end */
-    size_t *source_count;  /* (ranks, local) rows without padding */
+    size_t *source_count; /* (ranks, local) rows of each source for each expert,
+                             without padding */
     size_t *source_tokens; /* (ranks) distinct tokens that a source sends */
     size_t total;          /* rows of the buffer */
     size_t lent;           /* rows that come from other ranks */
     size_t ranks, local;
-    size_t local_max; /* experts for which there is memory */
+    size_t local_max; /* the arrays have memory for so many experts */
 };
 
 /* The rows without padding that `source` sends to the i-th expert here. */
@@ -31,7 +32,7 @@ shunti_received_rows_from(const struct shunti_received_rows *rows, int source,
     return rows->source_count[(size_t)source * rows->local + i];
 }
 
-/* Get memory for so many experts. `rows` is zeroed, or has memory of an earlier
+/* Get memory for `local` experts. `rows` is zeroed, or has memory of an earlier
  * plan of the same ranks. False: no memory. */
 bool shunti_received_rows_init(struct shunti_received_rows *rows, size_t ranks,
                                size_t local);

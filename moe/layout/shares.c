@@ -40,7 +40,7 @@ void shunti_shares_cut(const struct shunti_placement *p, int expert,
         if (sum)
             to = cut(all, s->up_to[v], sum, leaf_rows);
         else if (p->owner[p->copy[v]] < p->home[v])
-            to = 0; /* a copy before the home, which takes all rows */
+            to = 0; /* the home takes all rows, and this copy comes before it */
         range[v] = (struct shunt_moe_range){at, to - at, all};
         at = to;
     }
@@ -235,7 +235,7 @@ shunti_shares_placement(const struct shunt_moe *moe,
         shunti_placement_drop(real);
         return p;
     }
-    /* The shares are valid, but each expert has one copy. */
+    /* The shares are valid, but have no effect: each expert has one copy. */
     shunti_placement_drop(p);
     return real;
 }

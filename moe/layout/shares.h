@@ -22,19 +22,19 @@
 #include "moe/layout/placement.h"
 
 struct shunti_shares {
-    struct shunti_placement *real; /* of experts; held */
-    size_t *first;                 /* (experts of `real` + 1) */
-    int32_t *expert;               /* (copies) */
+    struct shunti_placement *real; /* placement of the experts; held */
+    size_t *first;   /* (experts of `real` + 1) first copy of each expert */
+    int32_t *expert; /* (copies) expert of each copy */
     uint64_t *up_to; /* (copies) sum of the shares of the same expert's copies,
                         up to and including this one */
 };
 
-/* A placement as a caller gives it. */
+/* A placement, as in the arguments of a call. */
 struct shunti_places {
-    const int32_t *home; /* or NULL */
+    const int32_t *home; /* (experts) NULL: the default placement */
     const struct shunt_moe_replica *replicas;
     size_t nreplicas;
-    const int64_t *share; /* or NULL */
+    const int64_t *share; /* (experts + nreplicas) NULL: no shares */
 };
 
 /* Make the placement for plans, with one holder. NULL: *status and `why` say
@@ -66,7 +66,8 @@ static inline bool shunti_shares_are_cut(const struct shunti_placement *p,
     return part > 0 && part < UINT32_MAX;
 }
 
-/* The placement of experts behind a placement of copies; or `p` itself. */
+/* With shares, the placement of experts whose copies `p` has. Otherwise `p`
+ * itself. */
 static inline struct shunti_placement *
 shunti_placement_real(const struct shunti_placement *p)
 {
@@ -74,8 +75,8 @@ shunti_placement_real(const struct shunti_placement *p)
                      : (struct shunti_placement *)(uintptr_t)p;
 }
 
-/* The expert of number `e`, which is a copy with shares; without: `e`
- * itself. */
+/* With shares, `e` is the number of a copy: returns its expert. Otherwise
+ * returns `e`. */
 static inline int shunti_placement_expert(const struct shunti_placement *p,
                                           int e)
 {

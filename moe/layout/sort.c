@@ -14,7 +14,8 @@
 typedef uint32_t lanes __attribute__((vector_size(16)));
 typedef int32_t signed_lanes __attribute__((vector_size(16)));
 
-/* Turns unsigned order into signed: all 128-bit vectors can compare that. */
+/* Flipping this bit maps unsigned order to signed order. Every processor can
+ * compare 128-bit vectors of signed numbers. */
 #define FLIP ((uint32_t)1 << 31)
 
 static inline void order(lanes *a, lanes *b)
@@ -54,7 +55,7 @@ static inline void store(uint32_t *at, lanes v)
     memcpy(at, &v, sizeof(v));
 }
 
-/* Sort four runs, one behind the other. */
+/* Sort four runs that lie one behind the other. */
 static void sort_runs(uint32_t *x)
 {
     lanes a = load(x), b = load(x + 8), c = load(x + 16), d = load(x + 24);

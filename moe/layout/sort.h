@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys of a run. The stride of a list is a multiple of it. */
+/* The number of keys in a run. A list consists of whole runs. */
 #define SHUNTI_SORT_RUN 8
 
 static inline size_t shunti_sort_stride(size_t most)
@@ -27,7 +27,7 @@ static inline size_t shunti_sort_room(size_t lists, size_t stride)
 /*
  * Sort each list in place, ascending.
  *
- * key      (lists, stride), shunti_sort_room() of them.
+ * key      (lists, stride), in an array of shunti_sort_room() keys.
  * scratch  (stride); NULL if stride is SHUNTI_SORT_RUN.
  */
 void shunti_sort(uint32_t *key, size_t lists, size_t stride, uint32_t *scratch);

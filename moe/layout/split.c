@@ -85,7 +85,7 @@ static size_t count(const int32_t *expert, size_t n, uint32_t experts,
     return n;
 }
 
-/* Drop what exceeds the capacity. False: no memory. */
+/* Drop assignments over the capacity. False: no memory. */
 static bool drop(struct shunt_moe *moe, const float *weight, size_t tokens,
                  double factor)
 {
@@ -159,8 +159,8 @@ enum shunt_status shunti_split_gather(struct shunt_moe *moe,
 
 /* --- which rows go where ---------------------------------------------------------- */
 
-/* Add up the rows of each expert: of all ranks, and of those before this
- * one. */
+/* Add up the rows of each expert. all: over all ranks. before: over the ranks
+ * before this one. */
 static void add_up(const struct shunt_moe *moe, size_t *all, size_t *before)
 {
     memset(all, 0, experts_of(moe) * sizeof(*all));

@@ -230,9 +230,10 @@ void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count)
 }
 
 /*
- * How many of this rank's rows for `rank` fit into a wave. One token always
- * fits. The rest of the buffer is shared in proportion, rounded down. All ranks
- * know the same `rest`, so their quotas together are at most the buffer.
+ * The number of this rank's rows for `rank` that fit into a wave. One token
+ * always fits. The rest of the buffer is shared in proportion, rounded down.
+ * All ranks know the same `rest`, so their quotas together are at most the
+ * buffer.
  */
 static uint64_t rank_quota(const struct shunti_plan *whole, int rank)
 {
@@ -250,9 +251,9 @@ static uint64_t rank_quota(const struct shunti_plan *whole, int rank)
                       waves->mine[rank] / waves->rest[rank]);
 }
 
-/* In order: find what fits behind the ranks before this one. If all that they
- * have fits, they take it; otherwise nothing is left for this rank. There are
- * no copies with shares. */
+/* In order: find how many rows fit behind those of the ranks before this one.
+ * If all rows of an earlier rank fit, that rank takes them. Otherwise it fills
+ * the wave, and no room is left for this rank. In order there are no shares. */
 static void fill_quotas_in_order(const struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
@@ -272,8 +273,8 @@ static void fill_quotas_in_order(const struct shunti_plan *whole)
     }
 }
 
-/* In order: subtract the wave's rows from what sources have left. The first
- * sources gave all that they had. */
+/* In order: subtract the wave's rows from the rows that sources have left. The
+ * wave has all rows of the first sources, so subtract from these first. */
 static void leave_in_order(const struct shunti_plan *whole,
                            const struct shunti_plan *wave)
 {
@@ -292,8 +293,8 @@ static void leave_in_order(const struct shunti_plan *whole,
     }
 }
 
-/* In order: set the wave's range of each expert's rows, behind the wave
- * before. */
+/* In order: set the wave's range of each expert's rows. It begins where the
+ * range of the previous wave ends. */
 static void find_ranges(const struct shunti_plan *whole,
                         const struct shunti_plan *wave)
 {
@@ -333,7 +334,7 @@ static size_t expert_quota(const struct shunti_plan *whole)
     return quota;
 }
 
-/* Take a token into the wave, or give it back. */
+/* Add a token to the wave. back: remove it again. */
 static void take(struct shunti_plan *whole, const int32_t *expert, bool back)
 {
     const int topk = whole->moe->config.topk;
@@ -346,8 +347,8 @@ static void take(struct shunti_plan *whole, const int32_t *expert, bool back)
         }
 }
 
-/* True if all tokens that were taken fit; `expert` is of the last one. most:
- * rows of an expert. */
+/* True if all tokens of the wave fit. expert: the experts of the token that was
+ * added last. most: the most rows that an expert may have. */
 static bool fits(const struct shunti_plan *whole, const int32_t *expert,
                  size_t most)
 {
