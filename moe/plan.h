@@ -38,23 +38,24 @@ struct shunti_slot;
 /* Most places of an exchange; a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
 
-/* Buffers for an exchange of one message between each pair of ranks. */
+/* Buffers for an alltoallv in which each rank sends each other rank one
+ * message. */
 struct shunti_messages {
-    size_t *bytes;           /* (2 * nranks) to each rank, then from each */
-    unsigned char *out, *in; /* packed, in the order of ranks */
+    size_t *bytes; /* (2 * nranks) bytes to each rank, then from each */
+    unsigned char *out, *in; /* all messages without gaps, by rank */
     size_t bytes_max, out_max, in_max;
 };
 
-/* An exchange. Callers have a handle (handle.h) to it, and to each plan. */
+/* An exchange. Callers have handles (handle.h) of exchanges and plans. */
 struct shunt_moe {
     struct shunt_comm *comm;
-    struct shunti_slot *slot; /* its slot in the communicator: exchanges.h */
+    struct shunti_slot *slot; /* the exchange's slot in `comm`: exchanges.h */
     int rank, nranks;
-    struct shunt_moe_config config; /* without the arrays */
+    struct shunt_moe_config config; /* without the caller's arrays */
     size_t element;                 /* bytes of an element */
     size_t row_bytes;
     const struct shunti_rows *rows;     /* kernels of the dtype */
-    struct shunti_placement *placement; /* for the next plan */
+    struct shunti_placement *placement; /* used by the next plan */
     int nodes;
     int *node;                   /* (nranks) node of each rank */
     int *local;                  /* (nranks) index of each rank in its node */
@@ -62,69 +63,76 @@ struct shunt_moe {
     uint64_t serial;     /* names the exchange; the same on every rank */
     uint64_t placed;     /* names its placement; the same on every rank */
     uint64_t plans_made; /* number of the last plan that all agreed on */
-    struct shunti_place *places; /* (config.plans_in_flight) of the slot */
-    /* (config.plans_in_flight + 1) One in each place, and the spare one. */
+    struct shunti_place *places; /* (config.plans_in_flight) the slot's
+                                    places */
+    /* (config.plans_in_flight + 1) One plan in each place, and the spare
+     * one. */
     struct shunti_plan *plans;
-    struct shunti_plan *spare; /* the next plan is made in it */
-    unsigned char *records; /* (nranks) gathered by plan_create(): records.h */
+    struct shunti_plan *spare; /* memory in which the next plan is made */
+    unsigned char *records;    /* (nranks) records that plan_create() gathers:
+                                  records.h */
     size_t record_bytes, records_max;
-    /* (nranks) What each source has for this rank: received_counts.h. */
+    /* (nranks) For each source, counts of the rows that it sends to this rank:
+     * received_counts.h. */
     uint32_t *columns;
     size_t columns_max;
-    struct shunti_messages messages; /* in plan_create() */
-    struct shunti_order order;       /* of experts, for this rank's tokens */
+    struct shunti_messages messages; /* used in plan_create() */
+    struct shunti_order order; /* order of experts in the sums of this rank's
+                                  tokens */
     /* The following fields belong to the plan that is being made. */
-    int32_t *expert; /* its routing without the dropped assignments, if any */
-    uint32_t *key;   /* keys by which its assignments are sorted (layout.h) */
+    int32_t *expert; /* if assignments are dropped: the routing without them */
+    uint32_t *key;   /* keys by which the assignments are sorted (layout.h) */
     size_t expert_max, key_max;
     uint32_t *scratch; /* (2 * nranks + the stride of `key`) */
-    size_t *copy_rows; /* (copies of experts) scratch; then `base` */
-    size_t *base;      /* (experts of the placement) first row of this rank for
-                          each expert; in the same block as copy_rows */
+    size_t *copy_rows; /* (copies of experts) scratch */
+    size_t *base; /* (experts of the placement) first row of this rank for each
+                     expert; in the same memory block as copy_rows */
     struct shunti_split split;
     size_t pages_most; /* peak bytes of pages in all places: pages.h */
     /* The most assignments that any rank has for one expert. */
     size_t expert_most;
     struct shunti_degrees degrees;
-    size_t users;   /* unfinished requests */
+    size_t users;   /* number of unfinished requests */
     bool destroyed; /* the last unfinished request frees the exchange */
 };
 
 struct shunti_plan {
     struct shunt_moe *moe;
     struct shunti_place *place; /* waves use the place of the whole plan */
-    uint32_t entry;             /* of its handle */
+    uint32_t entry;             /* entry of the plan's handle (handle.h) */
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
-    uint64_t serial; /* its number in the exchange; the same on every rank */
-    struct shunti_placement *placement; /* held until the next plan is made in
+    uint64_t serial; /* number of the plan in the exchange; the same on every
+                        rank */
+    struct shunti_placement *placement; /* held until another plan is made in
                                            this memory */
 
     size_t tokens;
-    struct shunti_term *terms; /* by token */
+    struct shunti_term *terms; /* all terms of the tokens, by token */
     size_t terms_max;
     size_t *first; /* (tokens + 1) a token's first index in `terms` */
     size_t first_max;
 
-    struct shunti_received_rows received; /* by this rank */
-    size_t *padded;     /* (nranks) with config.pad_to_capacity: rows of each
-                           expert that a source takes */
-    bool *idle;         /* (nranks) true: the rank has no tokens */
+    struct shunti_received_rows received; /* rows that this rank receives */
+    size_t *padded; /* (nranks) with config.pad_to_capacity: rows of each expert
+                       that are reserved for a source */
+    bool *idle;     /* (nranks) true: the rank has no tokens */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
     size_t *rank_rows;  /* (nranks) the same without padding and gaps; valid
                            only if max_rows is given */
     size_t kept, dropped;
-    size_t network_rows_plain; /* struct shunt_moe_rows */
+    size_t network_rows_plain; /* as in struct shunt_moe_rows */
     struct shunti_loads loads;
-    /* (copies) with shares, otherwise (experts of this rank). */
+    /* Rows of each copy; (copies) with shares, otherwise (experts of this
+     * rank). */
     struct shunt_moe_range *range;
     size_t range_max;
     struct shunti_parts parts;
     struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];
 
-    double capacity;           /* the capacity factor */
-    struct shunti_waves waves; /* the waves of this plan */
-    struct shunti_wave wave;   /* if this plan is a wave of another one */
+    double capacity;           /* capacity factor of the call */
+    struct shunti_waves waves; /* waves into which this plan is cut */
+    struct shunti_wave wave;   /* set if this plan is a wave of another plan */
 };
 
 /* True if neither a plan nor an unfinished request uses the place. */
@@ -133,7 +141,7 @@ static inline bool shunti_place_is_free(const struct shunti_place *place)
     return !place->plan->handle && !place->users;
 }
 
-/* The direction object that serves calls `toward`. */
+/* Find the direction object that serves calls in the direction `toward`. */
 static inline struct shunti_direction *
 shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
 {
@@ -145,8 +153,8 @@ shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
     return (struct shunti_direction *)(uintptr_t)direction;
 }
 
-/* The routes of the plan. `operations` is that of the exchange: a plan's call
- * takes as many operations as any call of the exchange. */
+/* The routes of the plan. `operations` is the exchange's number, because each
+ * call takes as many operations as any call of the exchange. */
 static inline struct shunti_routes
 shunti_plan_routes(const struct shunti_plan *plan)
 {
@@ -169,7 +177,8 @@ shunti_plan_routes(const struct shunti_plan *plan)
 struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                 enum shunti_purpose purpose,
                                 enum shunt_status *status);
-/* The same for a call that is one operation with this signature and name. */
+/* shunti_moe_called() does the same for a call that is one operation with this
+ * signature and name. */
 struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
                                     uint32_t signature, const char *name,
                                     enum shunt_status *status);
@@ -187,8 +196,8 @@ static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
 
 /*
  * The scratch of the buffer `which`: window memory for rows that the caller
- * keeps outside of any window. Callers never get a pointer to it, so using it
- * leaves the buffer's contents alone. It gets pages at its first use.
+ * keeps outside of any window. Callers never get a pointer to the scratch. Its
+ * use does not change what is in the buffer. It gets pages at its first use.
  */
 static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
                                                  enum shunt_moe_buffer which)

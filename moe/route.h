@@ -5,7 +5,7 @@
  * A route is a struct of operations; route.c has the table of routes. An
  * exchange has one route for each direction. The choice depends on the
  * configuration and on which ranks map each other's memory, so it is the same
- * on all ranks. Every pair of routes gives the same bits.
+ * on all ranks. With every pair of routes, results have the same bits.
  *
  * To add one: an enum shunt_moe_mode, a file route_<name>.c, a row in route.c.
  */
@@ -30,11 +30,13 @@ struct shunti_route {
     const char *(*unsuited)(const struct shunt_moe *moe);
 
     /*
-     * Fill in direction->mode, network and bytes_sent from the records. Local.
+     * Fill in direction->mode, ->network and ->bytes_sent from the records.
+     * Local.
      *
      * asked  the mode in the configuration.
      *
-     * If combine_bytes depend on more than the records, plan() sets them.
+     * If network.combine_bytes depends on more than the records, plan() sets
+     * it.
      */
     void (*traffic)(struct shunti_direction *direction,
                     enum shunt_moe_mode asked);
@@ -45,12 +47,13 @@ struct shunti_route {
      * most SHUNTI_OFFSETS_MAX, a multiple of 8. Local. NULL: the route needs
      * none.
      *
-     * measure        find the offsets in this rank's own window; after
+     * measure        find the offsets in this rank's own window. Called after
      *                traffic(). False: no memory.
      * write_offsets  write the bytes that `sender` sends to `receiver`.
-     *                `sender` is this rank; or any rank, if records have counts.
-     * read_offsets   read the bytes that `sender` sent to this rank. False: they
-     *                cannot be right.
+     *                `sender` is this rank. If records have counts, it may be
+     *                any rank.
+     * read_offsets   read the bytes that `sender` sent to this rank. False: the
+     *                bytes cannot be right.
      */
     size_t offset_bytes;
     bool (*measure)(struct shunti_direction *direction);
@@ -59,12 +62,12 @@ struct shunti_route {
     bool (*read_offsets)(struct shunti_direction *direction, int sender,
                          const void *from);
 
-    /* Make what calls need beside the plan's layout: windows, lists and
-     * direction->state. Collective; after read_offsets(). NULL: nothing is
-     * needed. */
+    /* Make all that calls need in addition to the plan's layout: windows, lists
+     * and direction->state. Collective; called after read_offsets(). NULL:
+     * nothing is needed. */
     enum shunt_status (*plan)(struct shunti_direction *direction);
-    /* finish: free direction->state. bytes: the size of its lists. NULL if the
-     * route never has a state. */
+    /* finish: free direction->state. bytes: the size of the lists in it. Both
+     * are NULL if the route never has a state. */
     void (*finish)(void *state);
     size_t (*bytes)(const void *state);
 
@@ -84,7 +87,7 @@ struct shunti_route {
                                 struct shunt_comm *comm, uint32_t signature,
                                 enum shunt_status status, const char *text);
 
-    int operations; /* into which the route turns a call */
+    int operations; /* number of operations into which the route turns a call */
     bool by_node;   /* records count tokens and rows by node as well */
 };
 

@@ -69,8 +69,9 @@ double shunti_degree_time(const struct shunti_degree *degree, unsigned which)
     return time[1];
 }
 
-/* The degree with the fewest samples, until all are settled. So degrees
- * take turns, and whatever changes meanwhile affects all of them alike. */
+/* Until all degrees are settled, choose the one with the fewest samples. So
+ * degrees take turns, and changes of the load during the trials affect all of
+ * them alike. */
 unsigned shunti_degree_next(const struct shunti_degree *degree)
 {
     unsigned best = 0;
@@ -95,7 +96,7 @@ int shunti_degree_choose(const struct shunti_degrees *degrees, size_t tokens,
     of->tokens = tokens;
     of->class = shunti_degree_class(tokens);
     of->degree = tokens ? shunti_degree_next(&degrees->class[of->class]) : 0;
-    of->wanted = tokens > 0; /* without tokens nothing travels */
+    of->wanted = tokens > 0; /* without tokens there is nothing to measure */
     return shunti_degree_parts(of->degree);
 }
 

@@ -27,7 +27,8 @@
 /* Classes for up to 2^32 tokens: 0; 1; 2 and 3; 4 to 7; ... */
 #define SHUNTI_DEGREE_CLASSES 34
 
-/* Times of each degree. The first is ignored: it includes one-time costs. */
+/* Number of times that are kept for each degree. The first one is ignored: it
+ * includes one-time costs. */
 #define SHUNTI_DEGREE_SAMPLES 4
 
 /* Times of a class, the same on all ranks. */
@@ -40,15 +41,15 @@ struct shunti_degree {
 #define SHUNTI_TIMES_MAX 4
 
 struct shunti_time {
-    uint64_t plan; /* its number in the exchange; 0: no time */
+    uint64_t plan; /* number of the plan in the exchange; 0: no time */
     uint32_t class, degree;
-    double seconds; /* per token */
+    double seconds; /* seconds per token */
 };
 
 /* The times of an exchange. */
 struct shunti_degrees {
     struct shunti_degree class[SHUNTI_DEGREE_CLASSES];
-    /* Times of this rank, for its next record. */
+    /* Times that this rank puts into its next record. */
     struct shunti_time times[SHUNTI_TIMES_MAX];
     unsigned ntimes;
 };
@@ -58,7 +59,7 @@ struct shunti_degree_of {
     bool wanted;   /* the caller left the number of parts to the library */
     bool reported; /* the caller has reported the plan's time */
     uint32_t class, degree;
-    size_t tokens; /* the most that any rank has */
+    size_t tokens; /* the most tokens that any rank has */
 };
 
 unsigned shunti_degree_class(size_t tokens);
@@ -75,16 +76,16 @@ double shunti_degree_time(const struct shunti_degree *degree, unsigned which);
 /* The degree for the next plan: the one to try next, or the best. */
 unsigned shunti_degree_next(const struct shunti_degree *degree);
 
-/* Keep a time of this rank for its next record. If there are too many, the
- * oldest is dropped. */
+/* Keep a time of this rank for its next record. If there are too many times,
+ * the oldest one is dropped. */
 void shunti_degrees_add_time(struct shunti_degrees *degrees,
                              const struct shunti_time *time);
 /* Choose the degree of a plan, and fill in *of. Returns the number of parts.
- * tokens: the most that any rank has. */
+ * tokens: the most tokens that any rank has. */
 int shunti_degree_choose(const struct shunti_degrees *degrees, size_t tokens,
                          struct shunti_degree_of *of);
 
-/* Add the times that all ranks have reported, and forget this rank's own list.
+/* Add the times that all ranks have reported, and empty this rank's own list.
  * times: (ranks, SHUNTI_TIMES_MAX); ranks are `stride` bytes apart. */
 void shunti_degrees_read_times(struct shunti_degrees *degrees,
                                const void *times, size_t stride, int ranks);

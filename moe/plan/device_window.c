@@ -19,8 +19,8 @@ enum { WHICH = 2 };
 /* Time to wait for peers when the communicator ends; they may be computing. */
 #define LEAVE_NS (UINT64_C(5) * 1000000000)
 
-/* The driver maps whole pages of 2 MiB for other processes. So an allocation
- * takes whole pages, and shares nothing else with them. */
+/* The driver maps whole pages of 2 MiB for other processes. So a device window
+ * takes whole pages, and no other memory is shared with it. */
 #define DEVICE_PAGE ((size_t)2 << 20)
 
 enum use {
@@ -29,18 +29,19 @@ enum use {
     UNREACHABLE, /* the rank cannot open it */
 };
 
-/* Published by a rank in its host window, for each of its device windows. */
+/* A rank publishes one of these in its host window for each of its device
+ * windows. */
 struct shown {
-    struct shunti_device_place
-        place; /* complete before it is sent to any peer */
-    /* (nranks) enum use; each rank writes its own */
+    struct shunti_device_place place; /* complete before any peer receives the
+                                         note of the call */
+    /* (nranks) enum use; each rank writes its own entry */
     _Atomic uint8_t use[];
 };
 
 struct device_window {
-    void *memory; /* this rank's own */
+    void *memory; /* this rank's device window */
     bool refused; /* an attempt to make it has failed */
-    void **open;  /* (nranks) those of peers; NULL: not open */
+    void **open;  /* (nranks) device windows of peers; NULL: not open */
 };
 
 struct shunti_device_windows {
@@ -66,8 +67,9 @@ size_t shunti_device_window_room(const struct shunt_comm *comm)
     return shunti_in_pages(WHICH * shown_bytes(comm));
 }
 
-/* The words behind all buffers, whose size is the same on each rank. NULL: the
- * window of `rank` is not mapped, or has no such room. */
+/* Find what `rank` publishes behind all buffers of its window. The size of the
+ * buffers is the same on each rank. NULL: the window of `rank` is not mapped,
+ * or has no such room. */
 static struct shown *shown_of(const struct shunt_comm *comm,
                               const struct shunti_place *at, int rank, int i)
 {
@@ -180,7 +182,7 @@ unsigned char *shunti_device_window_of(struct shunti_plan *plan, int rank,
         return NULL;
     if (device_window && device_window->open[rank])
         return device_window->open[rank];
-    /* Set this before opening, so that the owner does not free the memory. */
+    /* Set USED before opening, so that the owner does not free the memory. */
     set_use(shown, comm->rank, USED);
     if (device_window &&
         !shunti_device_open(comm, &shown->place, &device_window->open[rank],
@@ -212,7 +214,8 @@ void shunti_device_windows_close(struct shunt_comm *comm,
                 continue;
             shunti_device_close(comm, &shown->place, device_window->open[r]);
             device_window->open[r] = NULL;
-            /* In a child of fork() the parent still has it open. */
+            /* In a child of fork(), leave USED: the parent still has the window
+             * open. */
             if (ours)
                 set_use(shown, comm->rank, UNUSED);
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Device windows: memory of a GPU into which local peers write rows. Each
- * belongs to the place of a plan.
+ * Device windows: memory of a GPU into which local peers write rows. A device
+ * window belongs to the place of a plan.
  *
- * A rank that is called with rows in a device's memory makes its device window,
- * and publishes the window's address in the host window of the place. A local
+ * A rank makes its device window when the caller's row buffer is in a device's
+ * memory. It publishes the address in the host window of the place. A local
  * peer whose tokens are also in a device's memory opens the device window once.
  * Then the peer's copy engine writes rows there.
  *
@@ -27,11 +27,10 @@ struct shunt_comm;
 struct shunti_place;
 struct shunti_plan;
 
-/* Bytes at the end of a place's window in which a rank publishes its device
- * windows. */
+/* Bytes that a place's window has at its end for publishing device windows. */
 size_t shunti_device_window_room(const struct shunt_comm *comm);
 
-/* This rank's device window for the rows of a plan that go to `which` (ROWS or
+/* This rank's device window for rows that go to the buffer `which` (ROWS or
  * DOUT). The first use makes it. NULL: there is none; the reason was logged. */
 unsigned char *shunti_device_window_own(struct shunti_plan *plan,
                                         enum shunt_moe_buffer which);
@@ -40,19 +39,20 @@ unsigned char *shunti_device_window_own(struct shunti_plan *plan,
 unsigned char *shunti_device_window_of(struct shunti_plan *plan, int rank,
                                        enum shunt_moe_buffer which);
 /* False if `rank` cannot open this rank's device window. Valid once `rank` has
- * acked the first call in which it could have used the window. */
+ * acked the first call in which it could use the window. */
 bool shunti_device_window_is_reached(const struct shunti_plan *plan, int rank,
                                      enum shunt_moe_buffer which);
 
-/* Close the device windows of other ranks; then free this rank's own. All ranks
- * call both together, so nobody has a window open when it is freed. */
+/* close: close the device windows of other ranks. free: free this rank's own.
+ * Between the two calls all ranks synchronize, so no rank has a window open
+ * when its owner frees it. */
 void shunti_device_windows_close(struct shunt_comm *comm,
                                  struct shunti_place *at);
 void shunti_device_windows_free(struct shunt_comm *comm,
                                 struct shunti_place *at);
-/* Free this rank's device windows when it destroys the communicator, which each
- * rank does by itself. Waits for a bounded time until no peer uses them. This
- * rank has closed those of its peers already. */
+/* Free this rank's device windows when it destroys the communicator. Each rank
+ * does that by itself, so wait for a bounded time until no peer uses these
+ * windows. This rank must have closed those of its peers already. */
 void shunti_device_windows_leave(struct shunt_comm *comm,
                                  struct shunti_place *at);
 

@@ -26,10 +26,11 @@ enum shunti_toward {
 /* The routes of an exchange, or of a plan of it, by direction. */
 struct shunti_routes {
     const struct shunti_route *of[SHUNTI_TOWARDS];
-    /* Results come home by rails, and those of a token may come in several pieces
-     * from a node: pieces.h. */
+    /* Results come home by rails, and a node may send the results of a token in
+     * several pieces: pieces.h. */
     bool pieces;
-    /* Operations in each call of the exchange: the most of any route. */
+    /* Number of operations in each call of the exchange: the most that any of
+     * its routes makes. */
     int operations;
 };
 
@@ -40,14 +41,15 @@ struct shunti_routes {
 struct shunti_direction {
     struct shunti_plan *plan;
     bool serves[SHUNTI_TOWARDS];
-    bool pieces;              /* as in struct shunti_routes; SHUNTI_HOME only */
+    bool pieces; /* as in struct shunti_routes; set only for SHUNTI_HOME */
     enum shunt_moe_mode mode; /* how rows travel: never AUTO */
-    size_t bytes_sent;        /* by this rank to others in a dispatch */
+    size_t bytes_sent;        /* bytes that this rank sends to other ranks in a
+                                 dispatch */
     struct {
         size_t rows, dispatch_bytes, combine_rows, combine_bytes;
     } network; /* between nodes: struct shunt_moe_rows */
     struct shunti_lists lists;
-    const struct shunti_route *route; /* NULL: none yet */
+    const struct shunti_route *route; /* NULL: not chosen yet */
     void *state; /* belongs to `route`; kept for later plans */
 };
 

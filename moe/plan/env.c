@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Environment variables of the mixture of experts. settings.c reads those that
- * are taken from rank 0.
+ * Environment variables of the mixture of experts. settings.c reads the
+ * variables that are taken from rank 0.
  */
 #include "src/base/env.h"
 

@@ -13,7 +13,8 @@
 #include "src/wire/failure.h"
 
 struct exchanges {
-    struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */
+    struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: the slot was never
+                                                       used */
 };
 
 static void exchanges_free(struct shunt_comm *comm);
@@ -94,8 +95,8 @@ static void exchanges_free(struct shunt_comm *comm)
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
         if (all->slot[i] && all->slot[i]->moe)
             shunti_moe_free(all->slot[i]->moe);
-    /* First close the windows of peers, which may wait for that as this rank
-     * does. */
+    /* First close the device windows of peers. A peer waits until no rank has
+     * its windows open, as this rank does in the next line. */
     for_each_place(comm, all, shunti_device_windows_close);
     for_each_place(comm, all, shunti_device_windows_leave);
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)

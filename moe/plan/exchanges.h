@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Slots: what a communicator keeps for its exchanges.
+ * Slots: memory and handles that a communicator keeps for its exchanges.
  *
  * Each exchange takes a slot of its communicator, the same one on every rank.
  * Destroying an exchange is local, but all ranks make and free windows
@@ -8,8 +8,8 @@
  * exchange in the slot uses them, or replaces them if they are too small.
  *
  * shunt_moe_create() takes the slot. Its all-gather says which slots are free
- * on every rank, and the lowest of those is taken. So there are never more
- * windows than were needed by the exchanges that existed at one time.
+ * on every rank, and all ranks take the lowest of these. So there are never
+ * more windows than the most exchanges that existed at one time needed.
  *
  * The entries of handles (handle.h) also belong to the slot, so an old handle
  * leads to the communicator for as long as the communicator exists.
@@ -28,21 +28,24 @@
 
 struct shunti_slot {
     struct shunt_comm *comm;
-    struct shunt_moe *moe; /* NULL: free on this rank. A destroyed exchange
-                              stays here until its last request has ended */
+    struct shunt_moe *moe; /* NULL: the slot is free on this rank. A destroyed
+                              exchange stays here until its last request has
+                              ended */
     uint32_t handle;       /* entry of the exchange's handle */
-    struct shunti_routes routes; /* of the exchange, or of the last one */
-    struct shunti_place *places; /* (nplaces) lent to the exchange, if any */
+    struct shunti_routes routes; /* of the exchange; if the slot is free: of the
+                                    last one */
+    struct shunti_place *places; /* (nplaces) used by the exchange, if there is
+                                    one */
     size_t nplaces;
 };
 
-/* Make a slot for an exchange with so many plans. It is in no table yet. NULL:
- * no memory. */
+/* Make a slot for an exchange with so many plans, outside of the communicator's
+ * table. NULL: no memory. */
 struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans);
 void shunti_slot_free(struct shunti_slot *slot);
 
 /* Get the memory that shunti_slot_take() needs. Called before the all-gather,
- * since a rank must not fail after it. False: no memory. */
+ * because a rank must not fail after the all-gather. False: no memory. */
 bool shunti_slots_prepare(struct shunt_comm *comm);
 /* Wait for the lists (lists.h) of exchanges that have been destroyed. */
 void shunti_slots_settle(struct shunt_comm *comm);
@@ -50,13 +53,14 @@ void shunti_slots_settle(struct shunt_comm *comm);
 void shunti_slots_free_here(const struct shunt_comm *comm,
                             uint64_t free[SHUNTI_EXCHANGES_WORDS]);
 
-/* Give `moe` the lowest free slot and its places. If the slot is new, `fresh`
- * becomes the slot. Otherwise the slot takes the places that it lacks from
- * `fresh`. False: no slot is free, and nothing has changed. */
+/* Give `moe` the lowest slot of `free`, and the slot's places. If the slot was
+ * never used, `fresh` becomes the slot. Otherwise the slot takes the places
+ * that it lacks from `fresh`. False: no slot is free, and nothing has
+ * changed. */
 bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
                       const uint64_t free[SHUNTI_EXCHANGES_WORDS]);
-/* Take `moe` out of its slot, which keeps the places. Their pages are given
- * back. */
+/* Remove `moe` from its slot. The slot keeps the places, but the pages of their
+ * windows are released. */
 void shunti_slot_leave(struct shunt_moe *moe);
 
 #endif

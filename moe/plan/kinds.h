@@ -9,8 +9,9 @@
 
 #include "src/base/kind.h"
 
-/* The argument (src/op/note.h) of dispatch, combine and their gradients: the number
- * of an exchange, of a plan of it, and 1 + the part that is called; 0: all parts. */
+/* The argument (src/op/note.h) of dispatch, combine and their gradients. It has
+ * the numbers of an exchange and of one of its plans, and 1 + the number of the
+ * part that is called; 0: all parts. */
 #define SHUNTI_PLAN_NAME(exchange, plan, part)                        \
     ((uint64_t)(exchange) << 36 | ((uint64_t)(plan)&0xfffffff) << 8 | \
      (uint64_t)(part))

@@ -69,7 +69,8 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
 {
     bool borrowed = false;
 
-    /* Hold the communicator: a progress thread may give the scratch back. */
+    /* Hold the communicator, because a progress thread may release the
+     * scratch. */
     shunti_comm_enter(plan->moe->comm);
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
         if (which >> i & 1 && plan->place->borrowed[i])

@@ -13,7 +13,7 @@
 #include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
-/* The class of the request is a member of the lists. */
+/* Find the lists of a request: its class is a member of them. */
 static struct shunti_lists *lists_of(const struct shunt_request *request)
 {
     return (
@@ -22,8 +22,9 @@ static struct shunti_lists *lists_of(const struct shunt_request *request)
 }
 
 /*
- * The exchange of lists has ended with `status`. The other ranks have the plan
- * already, so a failure ends the communicator. text: what has failed.
+ * Check the exchange of lists, which has ended with `status`. The other ranks
+ * have the plan already, so after an error the communicator fails. text:
+ * describes the error of the exchange.
  */
 static enum shunt_status judge(struct shunti_lists *lists,
                                struct shunt_comm *comm,
@@ -74,7 +75,8 @@ static void cleanup(struct shunt_request *request)
     end(lists, request->status);
 }
 
-/* The request has begun, and may be over. The caller holds the communicator. */
+/* Let the lists follow their request, which has begun and may be over. The
+ * caller holds the communicator. */
 static enum shunt_status watch(struct shunti_lists *lists,
                                struct shunt_request *request)
 {
@@ -141,7 +143,7 @@ static void settle(const struct shunti_lists *lists)
     if (!request)
         return;
     request->attachment = SHUNTI_ATTACHED;
-    /* An error of it has failed the communicator already. */
+    /* After an error of the request, the communicator has failed already. */
     (void)shunti_request_wait(request);
 }
 
@@ -155,7 +157,8 @@ static void settle_plan(struct shunti_plan *plan)
 
 void shunti_lists_settle(struct shunt_moe *moe)
 {
-    moe->users++; /* so that a destroyed exchange is freed at the end only */
+    moe->users++; /* so that a destroyed exchange is freed only at the end of
+                     this function */
     for (int i = 0; i < moe->config.plans_in_flight; i++)
         if (!moe->places[i].plan->handle)
             settle_plan(moe->places[i].plan);

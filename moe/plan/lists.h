@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lists: which rows go where. Ranks send them beside the counts.
+ * Lists say which rows go where. Ranks send them in addition to the counts.
  *
  * Ranks exchange lists by an alltoallv that shunt_moe_plan_create() starts and
  * does not wait for. Lists are long, and no rank reads them before the first
@@ -20,13 +20,14 @@ struct shunti_direction;
 
 /* The lists of one direction of a plan. */
 struct shunti_lists {
-    struct shunt_request *request; /* NULL: none under way */
-    /* Class of the request: does what `inner` does, then checks the lists. */
+    struct shunt_request *request; /* NULL: no exchange of lists is under way */
+    /* Class of the request. Its functions call those of `inner`, then check the
+     * lists. */
     struct shunti_class class;
-    const struct shunti_class *inner; /* of the alltoallv */
+    const struct shunti_class *inner; /* class of the alltoallv */
     struct shunti_direction *direction;
     bool (*good)(const struct shunti_direction *direction);
-    void *out; /* freed when the request ends */
+    void *out; /* memory of the sent lists, freed when the request ends */
     bool here; /* the lists have arrived */
 };
 
@@ -36,8 +37,9 @@ struct shunti_lists {
  *
  * out   one malloc()ed block with the lists and the counts. The callee frees
  *       it.
- * good  do the received lists agree with the counts? If not, the communicator
- *       fails: the other ranks have the plan, and would wait for this rank.
+ * good  True if the received lists agree with the counts. If not, the
+ *       communicator fails, because the other ranks have the plan and would
+ *       wait for this rank.
  */
 enum shunt_status
 shunti_lists_start(struct shunti_direction *direction, void *out,
@@ -47,15 +49,15 @@ shunti_lists_start(struct shunti_direction *direction, void *out,
                    bool (*good)(const struct shunti_direction *direction));
 
 /* Wait for the lists of plans that have been destroyed. Called before free
- * places are counted, so that an early destruction leaves no place in use. All
- * ranks do so in the same calls. The caller holds the communicator. */
+ * places are counted, so that a plan that was destroyed early keeps no place in
+ * use. All ranks do so in the same calls. The caller holds the communicator. */
 void shunti_lists_settle(struct shunt_moe *moe);
 
-/* True if lists under way still need something from `peer`. */
+/* True if the exchange of lists still waits for `peer`. */
 bool shunti_lists_await(const struct shunti_lists *lists, int peer);
 
-/* This rank has no memory to make the lists of a plan. A refusal would be too
- * late, so the communicator fails. */
+/* Fail the communicator, because this rank has no memory for the lists of a
+ * plan. A refusal would be too late. */
 enum shunt_status shunti_lists_no_memory(const struct shunt_moe *moe);
 
 #endif

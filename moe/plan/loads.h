@@ -3,9 +3,10 @@
  * The rows that a plan has for each expert, as shunt_moe_loads() reports them.
  *
  * If records have counts (records.h), or if there are shares (split.h), every
- * rank knows the counts of all ranks, and the plan keeps a copy. Otherwise the
- * ranks that hold an expert send the sum of its rows to all others with the
- * starts (remote_offsets.h). Then sums are known, but not the rows by source.
+ * rank knows the counts of all ranks, and the plan keeps a copy. Otherwise,
+ * each rank sends all others the sums of its experts' rows, together with the
+ * offsets (remote_offsets.h). Then a rank knows the sums, but not the rows of
+ * each source.
  */
 #ifndef SHUNTI_LOADS_H
 #define SHUNTI_LOADS_H
@@ -25,11 +26,11 @@ struct shunti_loads {
 /* Get memory for the loads. False: no memory. */
 bool shunti_loads_prepare(struct shunti_plan *plan);
 
-/* Copy the counts of the records. If records have none, start with 0. */
+/* Copy the counts of all ranks, if they are known. Otherwise start with 0. */
 void shunti_loads_keep(struct shunti_plan *plan);
 
-/* Add the rows that a rank has for `expert`. Does nothing if rows are known by
- * source. */
+/* Add the rows for `expert` that one of its ranks receives. Does nothing if
+ * rows are known by source. */
 void shunti_loads_add(struct shunti_plan *plan, int32_t expert, uint32_t rows);
 
 #endif

@@ -23,7 +23,7 @@ static size_t resident(const struct shunti_window *window)
     return (size_t)file.st_blocks * 512;
 }
 
-/* Bytes of what a plan knows about its rows. */
+/* Bytes of a plan's lists and counts of rows. */
 static size_t lists_of(const struct shunti_plan *plan)
 {
     size_t bytes = plan->terms_max * sizeof(*plan->terms) +

@@ -23,8 +23,8 @@ uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
     return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0, 0);
 }
 
-/* The name of a plan, or of one part of it. It is the same on all ranks, and
- * another one for every plan of a communicator and for every part. */
+/* The name of a plan, or of one part of it. A name is the same on all ranks,
+ * and different for every plan of a communicator and for every part. */
 static uint64_t plan_name(const struct shunti_plan *plan, struct shunti_cut cut)
 {
     return SHUNTI_PLAN_NAME(plan->moe->serial, plan->serial,
@@ -97,7 +97,8 @@ enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
                                       "from 0",
                                       *part, parts);
     *cut = (struct shunti_cut){*part, *part + 1};
-    shunti_comm_enter(plan->moe->comm); /* a progress thread ends calls */
+    shunti_comm_enter(plan->moe->comm); /* because a progress thread may end a
+                                           call */
     may = shunti_parts_may(plan, number_of(call), *part);
     shunti_comm_leave(plan->moe->comm);
     return may ? SHUNT_OK
@@ -128,7 +129,7 @@ void shunti_moe_call_end(const struct shunti_moe_call *call,
 
 /* The state of an operation that is skipped. */
 struct passing {
-    int next; /* rank to which the next note goes */
+    int next; /* the rank that gets the next note */
 };
 
 static struct passing *passing_of(const struct shunt_request *request)
@@ -237,10 +238,11 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
 /* --- calls that must be made again ---------------------------------------------- */
 
 /* A call that must be made again with a larger buffer. Each communicator has
- * one, which is valid while this layer has left something unfinished. */
+ * memory for one, which is valid while this layer is unfinished
+ * (shunti_layer_is_unfinished()). */
 struct pending {
     const struct shunti_moe_call *call;
-    const struct shunt_moe_plan *plan; /* its handle */
+    const struct shunt_moe_plan *plan; /* handle of the plan */
     struct shunti_routes routes;
     uint32_t signature;
 };
@@ -269,8 +271,8 @@ static const struct pending *pending_of(const struct shunt_comm *comm)
 /*
  * The other ranks do not learn of a buffer that is too small: they wait until
  * the call is made again. If this rank made another call first, they would take
- * it for the pending one, and all later calls for others. So the pending call
- * ends here, with a refusal.
+ * that call for the pending one, and would mistake all later calls, too. So the
+ * pending call ends here, with a refusal.
  */
 static void end_pending(struct shunt_comm *comm)
 {
@@ -287,7 +289,7 @@ static void leave_pending(const struct shunti_moe_call *call,
 {
     struct shunt_comm *comm = plan->moe->comm;
 
-    /* The first pending call stays; nothing was sent of this one. */
+    /* The first pending call stays. This call has sent nothing. */
     if (pending_of(comm))
         return;
     shunti_comm_enter(comm);
@@ -298,7 +300,7 @@ static void leave_pending(const struct shunti_moe_call *call,
     shunti_comm_leave(comm);
 }
 
-/* This call is made. If it is the pending one, no call is pending any more. */
+/* If this call is the pending one, no call is pending any more. */
 static void made(const struct shunti_moe_call *call,
                  const struct shunti_plan *plan)
 {

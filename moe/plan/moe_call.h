@@ -34,12 +34,14 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The plan is about to be destroyed. Refuse a call on it that is pending. The caller holds the communicator. */
+/* Refuse the pending call if it is a call on this plan, which is about to be
+ * destroyed. The caller holds the communicator. */
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan);
 
-/* Check the arguments of a call. check_rows: rows are written and tokens read.
- * check_tokens: rows are read and tokens written. If `rows` is too small, the
- * other ranks do not learn of it: they wait until the call is made again. */
+/* Check the arguments of a call. check_rows: for calls that read tokens and
+ * write rows. check_tokens: for calls that read rows and write tokens. If
+ * `rows` is too small, the call is not refused, so the other ranks wait until
+ * the caller makes the call again. */
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              struct shunti_plan *plan,
                                              const char *rows_name, void *rows,
@@ -67,13 +69,13 @@ struct shunti_span shunti_tokens_span(const struct shunti_plan *plan,
 bool shunti_spans_overlap(const struct shunti_span *a,
                           const struct shunti_span *b);
 
-/* Refuse the call if `a` and `b` overlap. may_be_same: they may begin at the
- * same address. */
+/* Refuse the call if `a` and `b` overlap. may_be_same: allow that both begin at
+ * the same address. */
 enum shunt_status shunti_moe_call_check_apart(
     const struct shunti_moe_call *call, struct shunti_plan *plan,
     const struct shunti_span *a, const struct shunti_span *b, bool may_be_same);
 
-/* Refuse a `_start` call whose `request` is NULL. */
+/* Refuse a `_start` call, because its `request` is NULL. */
 enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
                            const struct shunt_moe_plan *handle);
@@ -101,7 +103,7 @@ enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
                                         struct shunt_comm *comm,
                                         const struct shunti_routes *routes);
 
-/* refuse() of a route that turns a call into one operation. */
+/* Implements refuse() of routes that turn a call into one operation. */
 enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
                                              struct shunt_comm *comm,
                                              uint32_t signature,
@@ -115,8 +117,9 @@ enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
                                       struct shunti_plan *plan, const int *part,
                                       struct shunti_cut *cut);
 
-/* begin: the request of a call has been made. end: the request is over, and
- * `plan` may be freed. The caller holds the communicator. */
+/* begin: count a call whose request has been made, and hold the plan. end: the
+ * request is over; release the plan, which may be freed here. The caller holds
+ * the communicator. */
 void shunti_moe_call_begin(const struct shunti_moe_call *call,
                            struct shunti_plan *plan, struct shunti_cut cut,
                            unsigned borrow);
@@ -128,7 +131,7 @@ void shunti_moe_call_end(const struct shunti_moe_call *call,
 enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call);
 
 /* The signature in the notes and refusals of a call: kind and dtype. The plan
- * is not in it, but in the notes. */
+ * is not part of the signature; notes name it separately. */
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan);
 
@@ -138,9 +141,9 @@ struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
                                          const struct shunti_plan *plan,
                                          struct shunti_cut cut);
 /*
- * True if the note of `peer`, which has arrived, is of the same call, part,
- * plan and exchange. If not, an error is recorded and *blame says who is at
- * fault. Then nothing may be expected of the peer, not even an ack.
+ * True if the note of `peer`, which has arrived, names the same call, part,
+ * plan and exchange. If not, an error is recorded and *blame says which rank is
+ * at fault. Then nothing may be expected of the peer, not even an ack.
  */
 bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             const struct shunti_plan *plan,
@@ -154,9 +157,10 @@ struct shunti_remote {
     uint64_t offset;
 };
 
-#define SHUNTI_NOWHERE UINT64_MAX /* instead of a window: no memory */
+#define SHUNTI_NOWHERE UINT64_MAX /* in place of a window's id: no memory */
 
-/* Find the remote address of `bytes` at `ptr`. False: no window has them. */
+/* Find the remote address of `bytes` at `ptr`. False: these bytes are in no
+ * window. */
 bool shunti_remote_of(const struct shunt_comm *comm, const void *ptr,
                       size_t bytes, struct shunti_remote *remote);
 

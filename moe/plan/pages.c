@@ -10,9 +10,10 @@
 #include "src/comm.h"
 
 enum {
-    /* Plans that are made before an idle place gives back its pages. */
+    /* Number of plans that are made before the pages of an idle place are
+     * released. */
     IDLE = 16,
-    /* Less than this is not worth a system call. */
+    /* Releasing fewer bytes than this is not worth a system call. */
     LEAST = 64 << 10,
 };
 
@@ -57,7 +58,7 @@ void shunti_pages_use_scratch(const struct shunti_plan *plan,
 
 /* --- what is given back ------------------------------------------------------------- */
 
-/* True if a NIC uses the pages that windows have now. Then these must stay. */
+/* True if a NIC uses the present pages of windows. Then the pages must stay. */
 static bool are_pinned(const struct shunt_comm *comm)
 {
     for (int r = 0; r < comm->nranks; r++)
@@ -66,9 +67,9 @@ static bool are_pinned(const struct shunt_comm *comm)
     return false;
 }
 
-/* Take the part of a window that begins at `base`, and keep `need` bytes of it.
- * Give back its other pages. *used: bytes that may have pages. Addresses and
- * the descriptor stay valid. */
+/* In the part of a window that begins at `base`, keep the pages of `need`
+ * bytes, and release the pages behind them. *used: bytes of the part that may
+ * have pages; updated. Addresses and the descriptor stay valid. */
 static void keep(const struct shunt_comm *comm,
                  const struct shunti_window *window, size_t base, size_t need,
                  size_t *used)
@@ -83,7 +84,8 @@ static void keep(const struct shunt_comm *comm,
     *used = need;
 }
 
-/* True if it is worth a system call. A twentieth more than needed may stay. */
+/* True if releasing the pages that are not needed is worth a system call. A
+ * twentieth more than needed may stay. */
 static bool is_much(size_t used, size_t need)
 {
     return used > need + need / 20 + LEAST;

@@ -18,7 +18,7 @@ static size_t local_of(const struct shunt_moe *moe, int rank)
     return (size_t)shunti_placement_count(moe->placement, rank);
 }
 
-/* Experts of this rank, as when the plan was made. */
+/* The number of experts of this rank when the plan was made. */
 static size_t local_here(const struct shunti_plan *plan)
 {
     return (size_t)shunti_placement_count(plan->placement, plan->moe->rank);
@@ -217,8 +217,9 @@ bool shunti_parts_prepare(struct shunti_plan *plan, int count)
                        sizeof(uint32_t));
 }
 
-/* Write what goes to each rank before a bound into that rank's message. rows:
- * (experts) by position. tokens: (ranks). */
+/* Write the marks of a bound into the message for each rank. rows: (experts)
+ * this rank's rows before the bound, by position. tokens: (ranks) this rank's
+ * distinct tokens before the bound. */
 static void write_marks(const struct shunti_plan *plan, int bound,
                         const uint32_t *rows, const uint32_t *tokens)
 {
@@ -240,8 +241,8 @@ static void write_marks(const struct shunti_plan *plan, int bound,
     }
 }
 
-/* Count the marks of this rank's terms, which are in the order of their sorted
- * keys. */
+/* Count the rows and tokens before each bound, and write the marks. This rank's
+ * terms are in the order of their sorted keys. */
 static void count_marks(const struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
@@ -287,8 +288,8 @@ static bool are_possible(const struct shunti_plan *plan, int source)
     return true;
 }
 
-/* Fail the communicator: the other ranks have the plan, and would wait for this
- * rank in it. */
+/* Fail the communicator, because the other ranks have the plan, and would wait
+ * for this rank in its calls. */
 static enum shunt_status fail(struct shunt_comm *comm, int source)
 {
     enum shunt_status st;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A plan in parts: the tokens of each rank are cut into so many pieces, and a
+ * A plan in parts: the tokens of each rank are cut into several ranges, and a
  * call moves one of them, or all.
  *
- * A row's slot does not depend on the parts, and neither does anything else of
- * a plan. A call of one part is the same operation on a range of tokens. Every
- * route sends rows in the order of tokens, so at the receiver a part is a range
- * of each source's rows. Only the source knows how many rows a part has. These
- * numbers are the marks. Ranks exchange them with the plan if there are several
- * parts.
+ * Neither the slot of a row nor anything else in a plan depends on the parts. A
+ * call of one part is the same operation on a range of tokens. Every route
+ * sends rows in the order of tokens, so at the receiver a part is a range of
+ * each source's rows. Only the source knows how many rows a part has. So with
+ * several parts, ranks exchange these numbers, the marks, when they make the
+ * plan.
  */
 #ifndef SHUNTI_PARTS_H
 #define SHUNTI_PARTS_H
@@ -21,11 +21,12 @@
 
 struct shunti_plan;
 
-/* The calls that are made once a round for each part: dispatch and so on. */
+/* Number of calls that are made once in each round for each part: dispatch,
+ * combine and their gradients. */
 #define SHUNTI_PART_CALLS 4
 
-/* The parts that a call moves: from <= part < to. Both are bounds: bound b is
- * where part b begins, and the last bound is where the last part ends. */
+/* The parts that a call moves: from <= part < to. `from` and `to` are bounds:
+ * part b begins at bound b, and the last part ends at the last bound. */
 struct shunti_cut {
     int from, to;
 };
@@ -34,13 +35,14 @@ struct shunti_parts {
     int count;
     /* (ranks, count - 1, 1 + local experts) For each source, and each bound but
      * the first and last: counts of what the source sends to this rank in the
-     * parts before the bound. First the distinct tokens, then the rows of each
-     * expert of this rank. */
+     * parts before the bound. Each mark has first the distinct tokens, then the
+     * rows of each expert of this rank. */
     uint32_t *mark;
     size_t mark_max;
-    /* By call and part. made: calls that are under way or succeeded. failed:
-     * calls that failed since the part was last begun. A call of all parts
-     * changes `made` of all parts alike, and adds nothing to `failed`. */
+    /* By call and part. made: how many calls are under way or succeeded.
+     * failed: how many calls failed since the last one of this part began. A
+     * call of all parts changes `made` of all parts alike, and adds nothing to
+     * `failed`. */
     uint32_t made[SHUNTI_PART_CALLS][SHUNT_MOE_PARTS_MAX];
     uint32_t failed[SHUNTI_PART_CALLS][SHUNT_MOE_PARTS_MAX];
     /* Answers of shunt_moe_part_rows() (parts_rows.c), made at first need. */
@@ -49,10 +51,11 @@ struct shunti_parts {
     bool has_answers;
 };
 
-/* The first token of this rank behind a bound. */
+/* The number of this rank's first token behind a bound. */
 size_t shunti_parts_token(const struct shunti_plan *plan, int bound);
-/* Counts of `source` before a bound. rows: rows for the i-th expert of this
- * rank. tokens: distinct tokens for this rank. */
+/* Counts of what `source` sends to this rank before a bound.
+ * shunti_parts_rows(): rows for the i-th expert of this rank.
+ * shunti_parts_tokens(): distinct tokens. */
 size_t shunti_parts_rows(const struct shunti_plan *plan, int bound, int source,
                          size_t i);
 size_t shunti_parts_tokens(const struct shunti_plan *plan, int bound,
@@ -64,7 +67,7 @@ size_t shunti_parts_tokens(const struct shunti_plan *plan, int bound,
 struct shunti_range {
     size_t local; /* index of the expert on this rank */
     int source;
-    size_t row, count; /* in the rows buffer; never 0 */
+    size_t row, count; /* first row in the buffer; number of rows, never 0 */
 };
 
 /* Iterates over the ranges of a cut, in the order of the rows buffer. */
@@ -78,7 +81,7 @@ struct shunti_ranges {
 
 struct shunti_ranges shunti_ranges_of(const struct shunti_plan *plan,
                                       struct shunti_cut cut);
-/* The next one; false: no more. */
+/* Set *range to the next range. False: there is none. */
 bool shunti_ranges_next(struct shunti_ranges *ranges,
                         struct shunti_range *range);
 
@@ -108,16 +111,18 @@ static inline uint64_t shunti_cut_bits(struct shunti_cut cut)
 
 bool shunti_cut_is_whole(const struct shunti_plan *plan, struct shunti_cut cut);
 
-/* True if this part may be called now: no other part was called less often. A
- * failed call of another part still counts, because the caller may have begun
- * the next round before it learned of the failure. */
+/* True if this part may be called now: no other part was called less often.
+ * Failed calls of other parts count, too, because the caller may have begun the
+ * next round before it learned of the failure. */
 bool shunti_parts_may(const struct shunti_plan *plan, int call, int part);
-/* begin: a call is made. end: it is over, and no longer counts if it failed. */
+/* begin: count a call. end: the call is over; if it failed, do not count it any
+ * more. */
 void shunti_parts_begin(struct shunti_plan *plan, int call,
                         struct shunti_cut cut);
 void shunti_parts_end(struct shunti_plan *plan, int call, struct shunti_cut cut,
                       enum shunt_status status);
-/* A call that was not made equally often for all parts, or -1. */
+/* Find a kind of call that was not made equally often for all parts; -1: there
+ * is none. */
 int shunti_parts_unfinished(const struct shunti_plan *plan);
 
 /* --- plans --------------------------------------------------------------------- */

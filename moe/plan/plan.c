@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A plan's life: the counts of one routing are sent to all ranks, and every row
- * gets a slot. records.h, received_counts.h and remote_offsets.h have what
- * ranks tell each other. layout.h finds where rows go, and route.h how they
- * travel.
+ * How a plan is made and destroyed. Ranks exchange the counts of one routing,
+ * and every row gets a slot. records.h, received_counts.h and remote_offsets.h
+ * have the data that ranks exchange. layout.h finds where rows go, and route.h
+ * how they travel.
  */
 #include <math.h>
 #include <stdio.h>
@@ -72,9 +72,10 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
 /* --- layout and buffers ----------------------------------------------------------- */
 
 /*
- * Make the buffers large enough. Either all ranks get new ones or none does,
- * because the decision depends on what every rank knows. New buffers have room
- * for a quarter more than is needed, and at least for an even routing.
+ * Make the buffers large enough. Either all ranks get new buffers or none does,
+ * because the decision depends only on numbers that every rank knows. New
+ * buffers have room for a quarter more than is needed, and at least for an even
+ * routing.
  */
 static enum shunt_status fit_buffers(struct shunti_plan *plan,
                                      const size_t *total)
@@ -91,12 +92,13 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     shunti_device_windows_close(moe->comm, place);
     shunti_pages_forget(place);
     place->buffer_rows = 0;
-    place->buffer_bytes = 0; /* the next exchange sees that there is none */
+    place->buffer_bytes = 0; /* so that the next exchange knows that there is no
+                                buffer */
     place->buffer_stride = 0;
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
-    /* No wave has more rows. */
+    /* No wave has more rows than max_rows. */
     if (plan->waves.max_rows && plan->waves.max_rows < rows)
         rows = plan->waves.max_rows;
     if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
@@ -190,7 +192,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan)
     return shunti_remote_offsets_find(plan);
 }
 
-/* Make what calls of the plan need: terms, parts, buffers, windows and
+/* Make all that calls of the plan need: terms, parts, buffers, windows and
  * lists. */
 static enum shunt_status prepare_calls(struct shunti_plan *plan,
                                        const float *weight)
@@ -210,8 +212,8 @@ static enum shunt_status prepare_calls(struct shunti_plan *plan,
     return st;
 }
 
-/* Give the plan that is being made this place. The next plan is made in the
- * memory of the plan that was here before. */
+/* Put the plan that is being made into `place`. The next plan is made in the
+ * memory of the plan that was in `place` before. */
 static struct shunti_plan *take_over(struct shunt_moe *moe,
                                      struct shunti_place *place)
 {
@@ -226,7 +228,8 @@ static struct shunti_plan *take_over(struct shunt_moe *moe,
     return plan;
 }
 
-/* Give the plan the lowest place that is free on every rank. NULL: none is. */
+/* Put the plan that is being made into the lowest place that is free on every
+ * rank. NULL: no place is free. */
 static struct shunti_plan *take_place(struct shunt_moe *moe)
 {
     for (int i = 0; i < moe->config.plans_in_flight; i++)
@@ -244,7 +247,7 @@ struct asked {
     struct shunti_wave wave; /* zeroed: the plan is no wave */
 };
 
-/* Check all of a call but its routing. */
+/* Check all arguments of a call except for its routing. */
 static enum shunt_status check(const struct shunt_moe *moe,
                                const struct asked *asked, char *why, size_t len)
 {
@@ -312,11 +315,11 @@ static double factor_of(const struct shunt_moe *moe, const struct asked *asked)
                                           : moe->config.capacity_factor;
 }
 
-enum { WIDE_IDS = 16 }; /* with fewer pairs nothing is logged */
+enum { WIDE_IDS = 16 }; /* the fewest pairs for which the hint is logged */
 
-/* Log a hint if ids seem to have 64 bits, given through an untyped pointer.
- * Here they look like id, 0, id, 0, which are all valid ids. A routing may
- * really be like that, so it is no error. */
+/* Log a hint if the caller's ids seem to have 64 bits, and came through an
+ * untyped pointer. Read as 32 bits, they look like id, 0, id, 0, which are all
+ * valid ids. A routing may really be like that, so it is no error. */
 SHUNTI_NOINLINE static void look_for_wide_ids(const struct asked *asked,
                                               int topk)
 {
@@ -336,7 +339,7 @@ SHUNTI_NOINLINE static void look_for_wide_ids(const struct asked *asked,
                     "bits, copy them to int32_t first");
 }
 
-/* The part of this rank: get memory, and read the routing. */
+/* Do this rank's part of plan_create(): get memory, and read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
                                     const struct asked *asked, char *why,
                                     size_t len)
@@ -360,8 +363,8 @@ static enum shunt_status contribute(struct shunt_moe *moe,
                                why, len);
 }
 
-/* Gather what all ranks contribute, and agree on the number of the plan.
- * status, why: the error of this rank's call so far. */
+/* Gather the records and columns of all ranks, and agree on the number of the
+ * plan. status, why: the error of this rank's call so far. */
 static enum shunt_status gather(struct shunt_moe *moe,
                                 const struct asked *asked,
                                 enum shunt_status status, char *why, size_t len,
@@ -379,7 +382,7 @@ static enum shunt_status gather(struct shunt_moe *moe,
 
 /* With shares: gather the counts of all ranks, and replace the routing by
  * experts with one by copies. *st: status of this rank's call, which the
- * records send to the others. */
+ * records send to the other ranks. */
 static enum shunt_status split(struct shunt_moe *moe, struct asked *asked,
                                enum shunt_status *st, char *why, size_t len)
 {
@@ -403,7 +406,7 @@ static enum shunt_status split(struct shunt_moe *moe, struct asked *asked,
     return SHUNT_OK;
 }
 
-/* Choose the number of parts. All ranks' records have arrived. */
+/* Choose the number of parts, once all ranks' records have arrived. */
 static void choose_parts(struct shunti_plan *plan)
 {
     plan->degree = (struct shunti_degree_of){0};
@@ -413,14 +416,15 @@ static void choose_parts(struct shunti_plan *plan)
             &plan->degree);
 }
 
-/* Make the next wave, of the first tokens in *asked. These are in no wave yet.
- * Then *asked has the rest. */
+/* Make the next wave from the first tokens of *asked, which are in no wave yet.
+ * Afterwards *asked has the rest of the tokens. */
 static enum shunt_status make_wave(struct shunti_plan *whole,
                                    struct asked *asked)
 {
     struct shunt_moe *moe = whole->moe;
     const size_t k = (size_t)moe->config.topk;
-    const double all = 0; /* what exceeds the capacity was dropped before */
+    const double all = 0; /* assignments over the capacity were dropped
+                             before */
     struct asked one = *asked;
     struct shunti_plan *const spare = moe->spare;
     struct shunti_plan *wave;
@@ -439,7 +443,8 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
                  whole->waves.count);
         st = SHUNT_ERR_MEMORY;
     }
-    /* A wave is made in its final memory. It is not moved to a place. */
+    /* A wave is made in its final memory, because it is not put into a
+     * place. */
     moe->spare = wave ? wave : spare;
     gathered = split(moe, &one, &st, why, sizeof(why));
     if (!gathered)
@@ -463,7 +468,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     return SHUNT_OK;
 }
 
-/* In order: find what all sources have left for all ranks. */
+/* In order: find how many rows each source has for each rank. */
 static enum shunt_status find_left(struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
@@ -559,7 +564,8 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-/* Read the fields that the caller's struct has. The rest are defaults. */
+/* Read the fields that the caller's struct has, and set the others to their
+ * defaults. */
 static enum shunt_status read_options(struct shunt_moe_plan_options *o,
                                       const struct shunt_moe_plan_options *from,
                                       char *why, size_t len)

@@ -47,7 +47,7 @@ static void for_each_gap(const struct shunti_plan *plan,
 
 struct zeroing {
     unsigned char *rows;
-    size_t bytes; /* of a row */
+    size_t bytes; /* bytes of a row */
 };
 
 static void zero(void *arg, size_t row, size_t count)
@@ -61,7 +61,7 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
 {
     struct zeroing z = {rows, plan->moe->row_bytes};
 
-    if (rows) /* NULL: no rows, so no gaps; memset() takes no NULL */
+    if (rows) /* NULL: no rows and no gaps, and memset() must not get NULL */
         for_each_gap(plan, zero, &z);
 }
 

@@ -8,13 +8,14 @@
 
 #include "moe/plan.h"
 
-/* Bytes of a row on the wire: as dispatch sends it to memory that is not
- * mapped. */
+/* Bytes of a row on the wire, in the form in which dispatch sends it to memory
+ * that is not mapped. */
 size_t shunti_wire_bytes(const struct shunt_moe *moe);
 
-/* Zero those rows of `rows` (total) that no token fills. */
+/* Zero those rows of `rows` (total, hidden) that no token fills. */
 void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
-/* List these rows, unless `rows` is NULL. Returns their number. */
+/* List the rows that no token fills, unless `rows` is NULL. Returns their
+ * number. */
 size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows);
 
 #endif

@@ -56,7 +56,8 @@ bool shunti_received_counts_prepare(struct shunt_moe *moe)
                                    0);
 }
 
-/* Write the column of `rank`, from the record of `source`. */
+/* Write the counts of what `source` sends to `rank`, from the record of
+ * `source`. */
 static void write(const struct shunt_moe *moe, int source,
                   const struct shunti_record_view *record, int rank,
                   struct shunti_column *column)
@@ -76,7 +77,7 @@ static void write(const struct shunt_moe *moe, int source,
     }
 }
 
-/* Get the columns from every source, by an exchange. */
+/* Receive a column from every source, by an alltoallv. */
 static enum shunt_status exchange(struct shunt_moe *moe)
 {
     const struct shunti_record_view own = shunti_record(moe, moe->rank);

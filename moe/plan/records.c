@@ -18,26 +18,28 @@
 #include "src/op/refusal.h"
 #include "src/progress/turns.h"
 
-/* `count` has an entry for each expert, rank and node, and one or two more for
- * each node: struct shunti_record_view. It is empty if records have no
- * counts. */
+/* One rank's record. `count` has an entry for each expert and each rank, and
+ * two or three for each node: struct shunti_record_view. `count` is empty if
+ * records have no counts. */
 struct record {
-    uint64_t exchange; /* these two must agree on all ranks */
+    uint64_t exchange; /* `exchange` and `placed` must agree on all ranks */
     uint64_t placed;
-    uint64_t plans; /* made before this one, as far as this rank knows */
+    uint64_t plans; /* number of plans made before this one, as far as this rank
+                       knows */
     int64_t status;
     uint64_t tokens;
     uint64_t most;     /* assignments to the fullest expert, before any drop */
-    uint64_t left;     /* tokens that are left for later waves */
-    uint64_t max_rows; /* these three must agree on all ranks */
+    uint64_t left;     /* tokens in later waves */
+    uint64_t max_rows; /* this and the next two must agree on all ranks */
     double capacity;
     uint64_t in_order;
-    uint32_t everywhere; /* each token has an expert on every other node */
-    uint32_t parts;      /* number that the caller asks for; 0: AUTO */
-    uint64_t free[SHUNTI_PLANS_MAX / 64]; /* a bit for each place */
+    uint32_t everywhere; /* 1: each token has an expert on every other node */
+    uint32_t parts;      /* number of parts that the caller asks for; 0: AUTO */
+    uint64_t free[SHUNTI_PLANS_MAX / 64]; /* a bit for each place that is free
+                                             on this rank */
     union {
-        char why[136];                              /* if status is an error */
-        struct shunti_time times[SHUNTI_TIMES_MAX]; /* otherwise */
+        char why[136]; /* the error text, if status is an error */
+        struct shunti_time times[SHUNTI_TIMES_MAX]; /* if status is SHUNT_OK */
     };
     uint32_t count[];
 };
@@ -71,8 +73,8 @@ bool shunti_records_have_counts(const struct shunt_moe *moe)
            shunti_moe_settings(moe->comm)->records;
 }
 
-/* There is room for one more record. If records have no counts, this rank keeps
- * its own counts there. */
+/* Get room for one record more than there are ranks. If records have no counts,
+ * the additional one holds this rank's own counts. */
 bool shunti_records_prepare(struct shunt_moe *moe)
 {
     const size_t whole = whole_bytes(moe);
@@ -91,8 +93,8 @@ bool shunti_records_prepare(struct shunt_moe *moe)
     return moe->records != NULL;
 }
 
-/* The counts of a record. If records have none: this rank's counts, behind all
- * records. */
+/* The counts of a record. If records have no counts, returns this rank's
+ * counts, which are behind all records. */
 static uint32_t *counts_of(const struct shunt_moe *moe, int rank)
 {
     return shunti_records_have_counts(moe) ? record_of(moe, rank)->count
@@ -114,7 +116,8 @@ size_t shunti_records_padded(const struct shunt_moe *moe, int rank)
         return 0;
     capacity =
         shunti_capacity(r->capacity, (size_t)r->tokens, c->topk, c->experts);
-    /* The smallest capacity that drops nothing, unless the given one is less. */
+    /* Use the smallest capacity that drops nothing, unless the given one is
+     * less. */
     return r->capacity > 0 || capacity < moe->expert_most ? capacity
                                                           : moe->expert_most;
 }
@@ -213,7 +216,7 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-/* Drop what exceeds the capacity, and read the routing again. */
+/* Drop assignments over the capacity, and read the routing again. */
 static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
                               const float *weight, size_t tokens,
                               size_t capacity, size_t *n, char *why, size_t len)
@@ -356,7 +359,7 @@ static bool are_counts_possible(const struct shunt_moe *moe,
     return kept <= r->tokens * (size_t)c->topk;
 }
 
-/* True if a record can be right. Columns are checked by the ranks that get
+/* True if a record can be right. Columns are checked by the ranks that receive
  * them. */
 static bool is_possible(const struct shunt_moe *moe, int rank)
 {
@@ -495,9 +498,10 @@ size_t shunti_records_most_tokens(const struct shunt_moe *moe)
     return most;
 }
 
-/* Ranks may have counted differently, after a call that only some of them made
- * for this exchange, or that failed only on some. Their counts would differ for
- * ever. So all ranks continue from the highest count. */
+/* If only some ranks made a call for this exchange, or a call failed only on
+ * some, the ranks have counted different numbers of plans. All ranks continue
+ * from the highest number, so that later plans have the same number on all
+ * ranks. */
 uint64_t shunti_records_number(struct shunt_moe *moe)
 {
     for (int r = 0; r < moe->nranks; r++)

@@ -2,15 +2,16 @@
 /*
  * Records: shunt_moe_plan_create() gathers a record of each rank on every rank.
  *
- * A record says whether the rank's call is valid, which places for plans are
- * free there, and how many assignments the rank has for each expert. So after
- * one exchange every rank knows the layout of every other rank.
+ * A record says whether the rank's call is valid, and which places for plans
+ * are free on the rank. It also says how many assignments the rank has for each
+ * expert. So after one exchange every rank knows the layout of every other
+ * rank.
  *
  * The counts of all ranks are ranks * (experts + ranks) numbers, which each
  * rank must receive and read. Above SHUNT_MOE_RECORDS bytes, records are
- * gathered without counts. Then each rank gets its column of the counts
- * (received_counts.h). The ranks that it sends to tell it where its rows begin
- * there (remote_offsets.h). These are two more exchanges, of only as many
+ * gathered without counts. Then each rank receives its column of the counts
+ * (received_counts.h). The ranks to which it sends rows send it the offsets of
+ * these rows (remote_offsets.h). That takes two more exchanges, of only as many
  * numbers as there are experts and ranks.
  */
 #ifndef SHUNTI_RECORDS_H
@@ -34,8 +35,8 @@ bool shunti_records_have_counts(const struct shunt_moe *moe);
 
 /*
  * Make this rank's record. Check the call, read the routing into the record and
- * moe->key, and drop what exceeds the capacity. Also fill in the counts of
- * moe->spare, whose memory must be there already.
+ * moe->key, and drop assignments over the capacity. Also fill in the counts of
+ * moe->spare, whose memory must have been allocated.
  *
  * Errors: those of the call; `why` says what is wrong.
  */
@@ -57,28 +58,31 @@ bool shunti_records_free(const struct shunt_moe *moe, int i);
 
 /* The most tokens of any rank. */
 size_t shunti_records_most_tokens(const struct shunt_moe *moe);
-/* tokens: the tokens of a rank. padded: the rows that each expert takes of them
- * with pad_to_capacity; otherwise 0. */
+/* tokens: the tokens of a rank. padded: with pad_to_capacity, the rows that
+ * each expert reserves for the rank; otherwise 0. */
 size_t shunti_records_tokens(const struct shunt_moe *moe, int rank);
 size_t shunti_records_padded(const struct shunt_moe *moe, int rank);
 /* True if any rank has tokens left after the wave of these records. */
 bool shunti_records_left(const struct shunt_moe *moe);
-/* True if every rank's tokens each have an expert on every other node. Only if
- * a route counts by node. */
+/* True if every token of every rank has an expert on every other node. Valid
+ * only if a route counts by node. */
 bool shunti_records_everywhere(const struct shunt_moe *moe);
 
 /* The counts of a rank's record. */
 struct shunti_record_view {
     const uint32_t *expert; /* (experts) assignments */
-    const uint32_t *rank;   /* (ranks) distinct tokens for each */
-    /* (nodes) Distinct tokens for each; 0 unless a route counts by node. */
+    const uint32_t *rank;   /* (ranks) distinct tokens for each rank */
+    /* (nodes) Distinct tokens for each node; set only if a route counts by
+     * node, otherwise 0. */
     const uint32_t *node;
-    /* (nodes) Assignments to the node's experts; 0 likewise. */
+    /* (nodes) Assignments to each node's experts; set only if a route counts by
+     * node. */
     const uint32_t *node_rows;
-    const uint32_t *pieces; /* (nodes) pieces.h; NULL unless routes.pieces */
+    const uint32_t *pieces; /* (nodes) pieces (pieces.h) of each node; NULL if
+                               not routes.pieces */
 };
 
-/* The counts of a rank. Of another rank only if records have counts. */
+/* The counts of `rank`. If records have no counts, `rank` must be this rank. */
 struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank);
 
 /* This rank's assignments to other ranks of its node, and to other nodes. */

@@ -12,9 +12,9 @@
 #include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
-/* The message of a rank to a source. Behind it come the bytes of the
- * directions. Then come, for each expert of the rank, the source's first row,
- * and then the rows of all sources. */
+/* The message that a rank sends to a source. In `more`, the offsets of the
+ * directions come first. Then comes the source's first row for each of the
+ * rank's experts, and then the sum of all sources' rows for each of them. */
 struct start {
     uint64_t total; /* rows of the rank's buffer */
     uint64_t bad;   /* 1 + the first rank whose column is impossible; 0: none */
@@ -26,7 +26,7 @@ static size_t local_of(const struct shunt_moe *moe, int rank)
     return (size_t)shunti_placement_count(moe->placement, rank);
 }
 
-/* True if the direction tells other ranks anything. */
+/* True if ranks send each other offsets for this direction. */
 static bool sends_offsets(const struct shunti_direction *direction)
 {
     return direction->route->measure && shunti_direction_serves(direction);
@@ -75,7 +75,7 @@ bool shunti_remote_offsets_prepare(struct shunt_moe *moe)
 static void find_from_records(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
-    /* No message is sent, so the buffer for messages is free. */
+    /* No message is sent, so the buffer for messages can hold this array. */
     const uint32_t **rows = (const uint32_t **)(void *)moe->messages.out;
     const struct shunti_counts counts = {
         rows, moe->config.pad_to_capacity ? plan->padded : NULL};
@@ -143,8 +143,8 @@ static void write_starts(const struct shunti_plan *plan, size_t offset_bytes)
         bytes / sizeof(uint32_t));
 }
 
-/* Fail the communicator: other ranks have the plan, and would wait for this
- * rank in it. */
+/* Fail the communicator, because other ranks have the plan, and would wait for
+ * this rank in its calls. */
 static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
                                     const char *what)
 {
@@ -183,8 +183,8 @@ static enum shunt_status read_totals(const struct shunti_plan *plan)
                        (int)(bad - 1));
 }
 
-/* Read the message of rank `r`. False: this rank's rows would not be inside its
- * buffer. */
+/* Read the message of rank `r`. False: it says that this rank's rows begin or
+ * end outside of the buffer of `r`. */
 static bool read_start(struct shunti_plan *plan, int r,
                        const struct start *start)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Settings of plans, which every rank takes from rank 0; env.c has their
- * variables. */
+/* Settings of plans. Every rank takes them from rank 0; env.c declares their
+ * environment variables. */
 #ifndef SHUNTI_MOE_SETTINGS_H
 #define SHUNTI_MOE_SETTINGS_H
 
@@ -9,9 +9,9 @@
 #include "src/comm.h"
 
 struct shunti_moe_settings {
-    size_t chunk; /* bytes of rows in a chunk between nodes */
-    /* Records of a plan have counts if the records of all ranks, with counts,
-     * have at most so many bytes together. */
+    size_t chunk; /* bytes of rows that are sent to another node at once */
+    /* Limit for records with counts (records.h): a plan's records have counts
+     * if the records of all ranks then have at most so many bytes together. */
     size_t records;
 };
 
