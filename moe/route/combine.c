@@ -120,9 +120,10 @@ static struct shunti_span products_span(const struct shunti_plan *plan,
                                     sizeof(*dweight)};
 }
 
-/* True if others may read `out` in a call that writes dout. The dweight of a
- * rank without tokens is an empty array, so it does not say whether others want
- * theirs. */
+/* True if this rank offers its `out` to the other ranks. A rank with tokens
+ * does so if it wants dweight. The dweight of a rank without tokens is an empty
+ * array, and does not say whether other ranks want theirs. So it offers `out`
+ * if it has no rows, or if `out` is given and is not partly overwritten. */
 static bool offers(const struct shunti_plan *plan, const void *out,
                    const void *dout, const float *dweight)
 {
@@ -135,8 +136,8 @@ static bool offers(const struct shunti_plan *plan, const void *out,
            (out && (out == dout || !shunti_spans_overlap(&results, &gradient)));
 }
 
-/* Check the arguments of the gradient. It may be in the same memory as the
- * results, since each row is read before it is written. */
+/* Check the arguments of the gradient. `dout` may be the same memory as `out`,
+ * since each row is read before it is written. */
 static enum shunt_status check_gradient(struct shunti_plan *plan,
                                         const void *dy, const void *out,
                                         const void *dout, const float *dweight)
@@ -148,7 +149,8 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
     const struct shunti_span input = shunti_tokens_span(plan, "dy", dy);
     enum shunt_status st;
 
-    if (!dweight || !plan->tokens) /* offers() says if others may read out */
+    if (!dweight || !plan->tokens) /* offers() decides whether others may read
+                                      `out` */
         return SHUNT_OK;
     if (!out && plan->received.total)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,

@@ -30,8 +30,8 @@ void shunti_handshake_send(struct shunt_request *request,
 
     if (notes->sent || !shunti_note_room(request, rank))
         return;
-    /* Rail peers learn whether a local peer's call is bad. So this rank first
-     * waits for the notes of all local peers. */
+    /* A note to a rail peer also says whether a local peer's call is bad. So
+     * this rank first waits for the notes of all local peers. */
     if (!notes->direct && !handshake->local_received)
         return;
     notes->sent = true;
@@ -55,7 +55,7 @@ void shunti_handshake_skip(struct shunti_handshake *handshake, int rank)
     notes->stranger = true;
 }
 
-/* Let strangers get a note, in the next step. */
+/* Let strangers get a note in the next step of the request. */
 static void tell_strangers(struct shunti_handshake *handshake)
 {
     const struct shunt_moe *moe = handshake->plan->moe;

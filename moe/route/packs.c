@@ -53,9 +53,9 @@ static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
     }
 }
 
-/* For each expert, find where its first row of a part is among the rows that
- * its rank sends home, minus the slot of that row in the rank's buffer. All
- * arrays are by position. */
+/* Find the shift of each expert. Its first row of a part has a position among
+ * the rows that its rank sends home. The shift is that position minus the slot
+ * of the row in the rank's buffer. All arrays are by position. */
 static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
                        const uint32_t *before, size_t *shift)
 {
@@ -88,7 +88,8 @@ static void count_rows(const struct shunti_plan *plan, size_t begin, size_t end,
 
     memset(rows, 0, (size_t)plan->placement->experts * sizeof(*rows));
     for (size_t t = begin; t < end; t++) {
-        const uint32_t *key = moe->key + t * stride; /* in the order of terms */
+        const uint32_t *key = moe->key + t * stride; /* keys are in the order of
+                                                        terms */
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             rows[*key++ >> SHUNTI_SLOT_BITS]++;
@@ -118,7 +119,8 @@ static void find_home(const struct shunti_plan *plan,
         const size_t begin = shunti_parts_token(plan, b);
         const size_t end = shunti_parts_token(plan, b + 1);
 
-        /* The rows that were in no earlier part: those of the last part. */
+        /* Count the rows that were in no earlier part. For the last part, these
+         * are its rows. */
         for (size_t e = 0; e < experts; e++) {
             const size_t position =
                 moe->order.expert[e].position >> SHUNTI_SLOT_BITS;
@@ -165,7 +167,7 @@ static void list(const struct shunti_plan *plan,
         }
 }
 
-/* True if the lists of others can be right. In each part, each token that comes
+/* True if the received lists can be right. In each part, each received token
  * must begin with a first row, and all rows must be in this rank's buffer. */
 static bool lists_are_good(const struct shunti_direction *direction)
 {
@@ -235,8 +237,8 @@ enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
     const struct shunt_moe *moe = plan->moe;
     const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
     const size_t experts = (size_t)plan->placement->experts;
-    /* For find_home(): `experts` numbers, then 2 * experts 32-bit words. For
-     * exchange_lists(): n numbers. */
+    /* Room for find_home(): `experts` numbers, then 2 * experts 32-bit words.
+     * Room for exchange_lists(): n numbers. */
     size_t *scratch = malloc((n + 2 * experts) * sizeof(*scratch));
     struct shunti_packs *packs;
 

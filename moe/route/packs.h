@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packs: what a plan on the route FLAT knows beside its layout. It knows how
- * much goes to each rank, and into which rows the receiver copies it. The
- * latter is needed only on the way to the experts.
+ * Packs: the additional state of a plan on the route FLAT. It says how many
+ * rows go to each rank, and to which slots the receiver copies them. The slots
+ * are needed only on the way to the experts.
  */
 #ifndef SHUNTI_PACKS_H
 #define SHUNTI_PACKS_H
@@ -15,28 +15,32 @@
 
 /* One row, as its source lists it for the receiver. */
 struct shunti_pack_entry {
-    uint32_t row; /* SHUNTI_PACK_NEW is set in the first row of each token */
+    uint32_t row; /* slot at the receiver; with SHUNTI_PACK_NEW in the first row
+                     of each token */
     float weight;
 };
 
 #define SHUNTI_PACK_NEW ((uint32_t)1 << 31)
 
-/* Counts for one other rank, before a bound of parts (parts.h). */
+/* Counts for one other rank, of what comes before a bound of parts
+ * (parts.h). */
 struct shunti_pack_bound {
-    size_t send_rows;   /* this rank's rows there: combine brings them home */
-    size_t send_tokens; /* this rank's distinct tokens there */
-    size_t recv_rows;   /* the other rank's rows here */
-    size_t recv_tokens; /* the other rank's distinct tokens here */
+    size_t send_rows; /* rows that this rank sends there, and that combine sends
+                         back */
+    size_t send_tokens; /* distinct tokens that this rank sends there */
+    size_t recv_rows;   /* rows that the other rank sends here */
+    size_t recv_tokens; /* distinct tokens that the other rank sends here */
 };
 
 /* The `state` of a direction on the route FLAT. */
 struct shunti_packs {
-    struct shunti_pack_bound *bound; /* (parts + 1, nranks) */
-    /* (terms) Position of a term's row among the rows of its part that its rank
-     * sends home. */
+    struct shunti_pack_bound *bound; /* (parts + 1, nranks) counts at each
+                                        bound */
+    /* (terms) Position of a term's row among the rows of the same part that
+     * come home from the same rank. */
     uint32_t *home;
-    /* (rows received) The received lists, by source. Only on the way to the
-     * experts. */
+    /* (rows received) The received lists, by source. Used only on the way to
+     * the experts. */
     struct shunti_pack_entry *place;
     size_t bound_max, home_max, place_max;
 };
@@ -69,7 +73,7 @@ static inline bool shunti_packs_first(const struct shunti_plan *plan, size_t t,
     return true;
 }
 
-/* plan() and finish() of the route. */
+/* plan(), finish() and bytes() of the route. */
 enum shunt_status shunti_packs_plan(struct shunti_direction *direction);
 void shunti_packs_finish(void *state);
 size_t shunti_packs_bytes(const void *state);

@@ -23,7 +23,7 @@
 #define STEP_BYTES ((size_t)256 << 20)
 
 struct peer {
-    bool bad; /* its call is bad, so it awaits no ack */
+    bool bad; /* the peer's call is bad, so the peer waits for no ack */
     const unsigned char *rows;
 };
 
@@ -31,12 +31,13 @@ struct pull {
     struct shunti_handshake handshake;
     struct shunti_plan *plan;
     struct shunti_direction *direction;
-    size_t bytes; /* that others read of this rank's rows, for traces */
+    size_t bytes; /* bytes that others read of this rank's rows, for traces */
     struct shunti_pull what;
-    bool broken;                     /* rows of a peer are missing */
-    bool acked;                      /* this rank has acked all peers */
-    size_t cursor, end;              /* the next token to add; the last + 1 */
-    struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
+    bool broken;        /* rows of a peer are missing */
+    bool acked;         /* this rank has acked all peers */
+    size_t cursor, end; /* the next token to add up; the last token + 1 */
+    struct shunti_rows_term *terms;  /* (2, topk) terms of this token and of the
+                                        next one */
     struct shunti_rail_sums *across; /* results between nodes, or NULL */
     struct peer peers[];
 };
@@ -126,7 +127,7 @@ static size_t collect(const struct pull *pull, size_t t,
     return n;
 }
 
-/* Add up some tokens. False: nothing more can be done now. */
+/* Add up the rows of some tokens. False: nothing more can be added now. */
 static bool add(struct pull *pull)
 {
     const struct shunti_plan *plan = pull->plan;
@@ -135,7 +136,8 @@ static bool add(struct pull *pull)
     struct shunti_rows_term *now = pull->terms;
     struct shunti_rows_term *next = pull->terms + moe->config.topk, *swap;
     size_t n, nnext, work = 0, t = pull->cursor;
-    /* With rails there is other work to do in between. */
+    /* With rails, add less at once, because there is other work to do in
+     * between. */
     const size_t most = pull->across ? SHUNTI_PULL_STEP : STEP_BYTES;
 
     SHUNTI_TRACK(COPIES);
@@ -180,7 +182,8 @@ static bool move_across(struct shunt_request *request)
     shunti_rail_sums_look(across, call);
     if (across->broken && !pull->broken) {
         pull->broken = true;
-        /* A note that says why may still arrive. */
+        /* A note that says why may still arrive; its error then replaces this
+         * one. */
         if (!request->error) {
             shunti_request_error(request, SHUNT_ERR_REMOTE,
                                  "%s: the call failed on a rank of another "
@@ -206,8 +209,9 @@ static void give_up_across(struct pull *pull)
     }
 }
 
-/* Send notes to all peers, and look for theirs. *all: all are sent and have
- * arrived. Returns true if those of all local peers have arrived. */
+/* Send notes to all peers, and look for theirs. *all: true if all notes have
+ * been sent and have arrived. Returns true if the notes of all local peers have
+ * arrived. */
 static bool look_at_peers(struct shunt_request *request, bool *all)
 {
     struct pull *pull = state_of(request);
@@ -232,7 +236,7 @@ static bool look_at_peers(struct shunt_request *request, bool *all)
     }
     if (local && !handshake->local_received) {
         handshake->local_received = true;
-        *all = false; /* no note has gone to other nodes yet */
+        *all = false; /* no note was sent to other nodes yet */
         return look_at_peers(request, all);
     }
     return local;
@@ -278,8 +282,8 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct pull *pull = state_of(request);
     const struct shunti_handshake_notes *notes = &pull->handshake.notes[r];
 
-    /* Do not wait for other nodes until the notes of all local peers are
-     * here. */
+    /* Do not wait for other nodes before the notes of all local peers have
+     * arrived. */
     if (!notes->direct && !pull->handshake.local_received)
         return false;
     return !notes->sent || !notes->received || !notes->answered ||
@@ -329,7 +333,7 @@ static size_t sent_in_all(const struct shunt_request *request)
         .sent_in_all = sent_in_all,                                      \
     }
 
-/* By call, and by whether rows go through rails. */
+/* Index 1: the call. Index 2: true if rows go by rails. */
 static const struct shunti_class classes[2][2] = {
     {CLASS("moe_combine", "direct"), CLASS("moe_combine", "two_level")},
     {CLASS("moe_dispatch_backward", "direct"),

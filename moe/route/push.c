@@ -28,7 +28,8 @@
 
 /* --- control messages --------------------------------------------------------- */
 
-/* The note of `r` says that it will not take part in this call. */
+/* Stop waiting for `r`, whose note says that it will not take part in this
+ * call. */
 static void hear_bad(struct shunt_request *request, int r,
                      const struct shunti_note *note)
 {
@@ -38,8 +39,8 @@ static void hear_bad(struct shunt_request *request, int r,
     push->peers[r].served = true;
     if (push->copies)
         shunti_row_copies_drop(push->copies, r);
-    /* `r` may have put rows before it knew that the call fails. It waits for
-     * this ack, which says that this rank no longer reads them. */
+    /* `r` may have put rows before it knew that the call fails. So it waits for
+     * this ack, which says that this rank no longer reads those rows. */
     if (note->way == SHUNTI_WAY_ALARM)
         shunti_ack(request, r, SHUNT_OK);
     if (push->across && !push->handshake.notes[r].direct)
@@ -76,7 +77,8 @@ bool shunti_offers_receive(struct shunti_offers *offers,
     return false;
 }
 
-/* `r` has said where its rows go. From here on the engine writes them. */
+/* Let the copy engine write the rows for `r`, whose note says where its rows
+ * go. */
 static void hand_over(struct shunti_pushing *push, int r)
 {
     struct shunti_push_peer *peer = &push->peers[r];
@@ -152,7 +154,7 @@ static void put_row(const struct shunti_pushing *push, unsigned char *dst,
         memcpy(dst, src, bytes);
 }
 
-/* The row of `out` that belongs to term `i`; NULL: there is none. */
+/* The row of `out` that belongs to term `i`. NULL: there is no such row. */
 static const unsigned char *out_row(const struct shunti_pushing *push, size_t i)
 {
     const struct shunti_plan *plan = push->plan;
@@ -163,7 +165,7 @@ static const unsigned char *out_row(const struct shunti_pushing *push, size_t i)
     return push->peers[term->rank].out + term->row * plan->moe->row_bytes;
 }
 
-/* Write one token to its places on the ranks whose cursor is `from`. */
+/* Write one token to its slots on the ranks whose cursor is `from`. */
 static void put_token(struct shunti_pushing *push, size_t t, size_t from)
 {
     const struct shunti_plan *plan = push->plan;
@@ -210,7 +212,8 @@ static size_t put_chunk(struct shunti_pushing *push)
     SHUNTI_TRACK(COPIES);
 
     if (push->what.device & SHUNTI_DEVICE_TOKENS && !push->what.src)
-        return 0; /* the tokens are not on the host yet, or not needed there */
+        return 0; /* the tokens are not on the host yet, or are not needed
+                     there */
 
     for (int r = 0; r < nranks; r++)
         if (push->handshake.notes[r].received && push->peers[r].cursor < from)
@@ -233,7 +236,7 @@ static size_t put_chunk(struct shunti_pushing *push)
 /* --- the operation ------------------------------------------------------------ */
 
 /* True if all rows for `r` have been written. If `r` is on another node: true
- * if all rows that it sent have been passed on. */
+ * if all rows that `r` sent have been passed on. */
 static bool is_served(const struct shunti_pushing *push, int r)
 {
     if (!push->handshake.notes[r].received)
@@ -248,8 +251,8 @@ static bool is_served(const struct shunti_pushing *push, int r)
 }
 
 /* Give up all exchange with other nodes, because a local peer made a bad call.
- * A relay that has rows of this rank may still read them. So the next call may
- * use its landing only after its answer. */
+ * A relay that has rows of this rank may still read them. So later calls may
+ * write to the relay's arrival area only after the relay has acked. */
 static void give_up_across(struct shunti_pushing *push)
 {
     for (int r = 0; r < push->plan->moe->nranks; r++) {
@@ -264,8 +267,8 @@ static void give_up_across(struct shunti_pushing *push)
     }
 }
 
-/* True if `r` has acked or made a bad call. Also true if `r` is a relay that
- * has ended a call which this rank has given up. */
+/* True if `r` has acked, or has made a bad call. If this rank has given up the
+ * exchange with other nodes: also true if the relay `r` has ended the call. */
 static bool is_answered(struct shunt_request *request, int r)
 {
     const struct shunti_pushing *push = shunti_pushing_of(request);
@@ -300,7 +303,8 @@ static void look_at_peers(struct shunt_request *request)
         if (!peer->served && is_served(push, r)) {
             if (push->stream)
                 shunti_copy_fence();
-            /* A rank of another node that sent no rows awaits no ack. */
+            /* A rank of another node that sent no rows does not wait for an
+             * ack. */
             if (push->failed)
                 shunti_ack_failed(request, r);
             else if (notes->direct ||
@@ -370,8 +374,8 @@ static bool move_devices(struct shunt_request *request)
     return moved;
 }
 
-/* All rows have arrived: copy those for a device to it. False: it is not
- * over. */
+/* Copy rows to the device, if the row buffer is there. All rows have arrived.
+ * False: copies are still under way. */
 static bool finish_devices(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -387,9 +391,8 @@ static bool finish_devices(struct shunt_request *request)
     return st != SHUNT_IN_PROGRESS;
 }
 
-/* Let the engine write the rows, if the call only copies them. It does more if
- * rows are scaled, rounded, or multiplied with what lies at their
- * destination. */
+/* Let the copy engine write the rows, if the call only copies them. The engine
+ * cannot scale or round rows, or multiply them with rows of `out`. */
 static void begin(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -428,7 +431,7 @@ static enum shunt_status step(struct shunt_request *request)
         }
         all += done;
     } while (done && all < STEP_BYTES);
-    if (done) { /* more to do: ask for another step at once */
+    if (done) { /* there is more to do: ask for another step at once */
         shunti_wake_self(request->comm);
         return SHUNT_IN_PROGRESS;
     }
@@ -455,8 +458,8 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct shunti_pushing *push = shunti_pushing_of(request);
     const struct shunti_handshake_notes *notes = &push->handshake.notes[r];
 
-    /* Do not wait for other nodes until the notes of all local peers are
-     * here. */
+    /* Do not wait for other nodes before the notes of all local peers have
+     * arrived. */
     if (!notes->direct && !push->handshake.local_received)
         return false;
     return !notes->sent || !push->peers[r].served || !notes->answered ||

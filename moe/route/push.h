@@ -17,27 +17,30 @@
 #include "moe/plan.h"
 #include "moe/plan/moe_call.h"
 
-/* Bytes of tokens between two looks for peers that are ready. The tokens are
- * still in the second-level cache for a peer that becomes ready right after. */
+/* Bytes of tokens that are written before the push looks again for peers that
+ * are ready. They are still in the second-level cache for a peer that becomes
+ * ready right after. */
 #define SHUNTI_PUSH_CHUNK ((size_t)256 << 10)
 
 struct shunti_push {
     struct shunti_cut cut;
-    const void *src;                /* (tokens, hidden) */
-    void *dst;                      /* (total, hidden) */
+    const void *src; /* (tokens, hidden) this rank's tokens */
+    void *dst;       /* (total, hidden) out: this rank's row buffer */
     enum shunt_moe_buffer arrivals; /* peers write to the scratch of this buffer
                                       if dst is in no window */
     bool fp8;                       /* rows are rounded through e4m3 */
     bool weighted;                  /* rows are multiplied by their weights */
-    /* For the gradient of the weights: products of src with the rows of `out`
-     * at the destination. A rank without tokens wants no products, and offers
-     * its `out` to the ranks that want some. */
-    bool offers;     /* others may read this rank's `out`; true with dweight */
-    const void *out; /* (total, hidden), if `offers`; may be dst, since a row's
-                        writer reads the old row first */
-    float *dweight;  /* (tokens, topk), or NULL: not wanted */
-    /* Flags for src and dst that are memory of a device (device_rows.h). If any
-     * is set, the call only copies rows, and is not in two levels. */
+    /* The next fields are for the gradient of the weights: products of `src`
+     * with the rows of `out` at the destination. A rank without tokens wants no
+     * products, and offers its `out` to the ranks that want some. */
+    bool offers; /* others may read this rank's `out`; always true if dweight is
+                    not NULL */
+    const void *out; /* (total, hidden), if `offers`. May be the same memory as
+                        `dst`, since the writer of a row first reads the old
+                        row */
+    float *dweight;  /* (tokens, topk) out: the products; NULL: not wanted */
+    /* Flags for src and dst that are memory of a device (device_rows.h). If a
+     * flag is set, the call only copies rows, and is not in two levels. */
     unsigned device;
 };
 
@@ -48,17 +51,18 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                                     bool two_level,
                                     struct shunt_request **request);
 
-/* Among the ranks whose notes have arrived: one that wants dweight, and one
- * that does not offer its `out` for it. -1: there is none. */
+/* Two of the ranks whose notes have arrived: one that wants dweight, and one
+ * that does not offer its `out`. -1: there is no such rank. */
 struct shunti_offers {
     int wanting, silent;
 };
 
-/* The state before the note of any other rank has arrived. */
+/* The initial state, before the note of any other rank has arrived. */
 struct shunti_offers shunti_offers_of(const struct shunti_plan *plan,
                                       bool wants, bool offers);
-/* The note of `rank` says whether it offers its `out`. False: some rank wants
- * dweight and cannot have it; the error is recorded in the request. */
+/* Store whether `rank` offers its `out`, as its note says. False: some rank
+ * wants dweight and another one does not offer its `out`; the error is recorded
+ * in the request. */
 bool shunti_offers_receive(struct shunti_offers *offers,
                            struct shunt_request *request,
                            const struct shunti_moe_call *call,

@@ -10,8 +10,9 @@
 #include "moe/route/start.h"
 #include "src/comm.h"
 
-/* From this size on, rows are written past the cache, because they would be
- * evicted before they are read (src/kernels/copy.c has the figures). */
+/* If a call writes so many bytes, rows are written past the cache. There, they
+ * would be evicted before they are read (src/kernels/copy.c has the
+ * figures). */
 #define STREAM_MIN ((size_t)16 << 20)
 
 static void count_bytes(struct shunt_comm *comm, struct shunti_pushing *push)
@@ -34,8 +35,8 @@ static void count_bytes(struct shunt_comm *comm, struct shunti_pushing *push)
         push->bytes += shunti_rail_rows_bytes(push->across);
 }
 
-/* Choose memory that peers can reach: where they write rows, and where they
- * read `out`. */
+/* Choose memory that peers can reach: one piece into which they write rows, and
+ * one from which they read `out`. */
 static enum shunt_status choose_memory(struct shunti_pushing *push)
 {
     const struct shunti_plan *plan = push->plan;
@@ -114,8 +115,8 @@ static enum shunt_status allocate(struct shunti_pushing *push, bool two_level)
                                   SHUNT_ERR_MEMORY, "no memory");
 }
 
-/* Zero what no rank writes: gaps between rows, and products of dropped
- * terms. */
+/* Zero the results that no rank writes: gaps between rows, and products of
+ * dropped assignments. */
 static void zero_results(const struct shunti_pushing *push, size_t from)
 {
     const struct shunti_push *what = &push->what;

@@ -87,8 +87,8 @@ uint64_t shunti_rail_call(const struct shunt_request *request)
     return request->seq << 1 | backward;
 }
 
-/* A signal: the call and the rows in one word. At most sixteen operations are
- * under way, so 32 bits of the call are enough. */
+/* Make the value of a signal: the call and the rows in one word. At most
+ * sixteen operations are under way, so 32 bits of the call are enough. */
 static uint64_t signal_of(uint64_t call, uint32_t rows)
 {
     return call << 32 | rows;
@@ -129,7 +129,8 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
         .signal = window->peers[peer].remote,
         .signal_offset = signal_in_window(rails, which, part, index),
         .signal_value = signal_of(call, rows),
-        /* Products are few, and the source of the rows waits for them. */
+        /* Products are few bytes, and the source of the rows waits for them, so
+         * they do not queue behind rows. */
         .channel = which == SHUNTI_RAIL_DOTS ? 1 : SHUNT_TRANSPORT_BULK,
     };
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rails: rows between nodes, each sent once to a node. Here is what a plan
- * keeps for them.
+ * Rails carry rows between nodes. A token's row is sent once to each node. This
+ * file has the state that a plan keeps for its rails.
  *
  * A token with an expert on node n travels once, from its rank to that rank's
  * rail peer there (src/wire/nodes.h), the relay. The relay passes it on to the
  * experts' ranks through their mapped windows. Results come home the same way.
  * The relay adds up the rows that its node's experts made of the token, and
- * sends one row. The row of an only expert is sent as it is. So a row crosses
- * each slow link once (DeepSeek's DeepEP and Tutel's 2DH all-to-all,
+ * sends one row. If only one expert made a row, it is sent as it is. So a row
+ * crosses each slow link once (DeepSeek's DeepEP and Tutel's 2DH all-to-all,
  * 2206.03382, use rails in the same way).
  *
  * Rows travel by put, in chunks, into a window of the plan that has room for
  * all of them. The signal of a chunk says how many rows have arrived. A sender
  * needs no permission, because an operation that uses the window ends only
- * after its last use was acked. That also holds for a call that failed. A
- * source may have put rows before it learns that a local peer's call is bad.
- * Then it sends the relay an alarm and waits for the relay's ack, since the
- * relay may be reading the rows.
+ * after the peer has acked the last use. That also holds for a call that
+ * failed. A source may have put rows before it learns that a local peer's call
+ * is bad. Then it sends the relay an alarm and waits for the relay's ack, since
+ * the relay may be reading the rows.
  *
  * Each offset in a window follows from counts that its rank learns in
  * plan_create() (rail_layout.h). With the plan, the source sends a list of what
@@ -33,21 +33,23 @@
 #include "moe/layout/rail_layout.h"
 #include "moe/plan.h"
 
-/* The part of a list that comes before a bound of parts (parts.h). */
+/* Counts of a list's rows that come before a bound of parts (parts.h). */
 struct shunti_rail_bound {
-    size_t row, term; /* rows, and experts' rows that are made of them */
-    size_t sums;      /* bytes of the results that come home of them */
+    size_t row, term; /* number of rows, and of experts' rows that are made of
+                         these rows */
+    size_t sums;      /* bytes of the results of these rows that come home */
 };
 
 /* The rows that this rank sends to another node. */
 struct shunti_rail_to {
-    int relay;                       /* -1: it is this rank's own node */
-    size_t rows;                     /* that travel, in the order of tokens */
-    uint32_t *token;                 /* (rows) token of each row */
-    size_t terms;                    /* experts' rows made of them there */
-    size_t staging;                  /* of rows, in this rank's rail window */
-    size_t arrival;                  /* of rows, in the relay's */
-    size_t sums, dots;               /* of results, in this rank's */
+    int relay;   /* rail peer on the node; -1: the node is this rank's own */
+    size_t rows; /* number of rows, which are in the order of tokens */
+    uint32_t *token;   /* (rows) token of each row */
+    size_t terms;      /* number of experts' rows that the node makes of these
+                          rows */
+    size_t staging;    /* offset of rows in this rank's rail window */
+    size_t arrival;    /* offset of rows in the relay's rail window */
+    size_t sums, dots; /* offsets of results in this rank's rail window */
     struct shunti_rail_bound *bound; /* (parts + 1) */
 };
 
@@ -57,22 +59,25 @@ struct shunti_rail_from {
     size_t rows, terms;
     uint32_t *first; /* (rows + 1) index of a row's first entry */
     const struct shunti_rail_entry *entry; /* (terms) */
-    size_t arrival;                        /* in this rank's rail window */
-    size_t sums_staging, dots_staging;     /* of results, in this rank's */
-    size_t sums, dots;                     /* of results, in the source's */
-    struct shunti_rail_bound *bound;       /* (parts + 1) as the lists say */
+    size_t arrival; /* offset of rows in this rank's rail window */
+    size_t sums_staging, dots_staging; /* offsets of results in this rank's rail
+                                          window */
+    size_t sums, dots; /* offsets of results in the source's rail window */
+    struct shunti_rail_bound *bound; /* (parts + 1) from the source's list */
 };
 
 /*
- * A request's place in the queue for arrival areas. There is one queue for rows
- * and products, and one for sums. Requests enter a queue when they get their
- * number, so in the same order on all ranks. If they entered when they have
- * something to send, two ranks could each give their arrival areas to the
- * request that the other one serves last, and would deadlock.
+ * A request's position in the queue for arrival areas. There is one queue for
+ * rows and products, and one for sums. Requests enter a queue when they get
+ * their number, so in the same order on all ranks. If requests entered when
+ * they have rows to send, the queues of two ranks could have different orders.
+ * Then each rank could reserve its arrival areas for a request that the peer
+ * serves last, and both would deadlock.
  *
  * Requests of other parts use other arrival areas, and other signals. So a
- * request need not wait until earlier ones of other parts are over. It waits
- * only until they have sent all, because parts are to arrive in order.
+ * request need not wait until earlier ones of other parts are over. Such a
+ * request waits only until the earlier ones have sent all rows, so that parts
+ * arrive in order.
  */
 struct shunti_rail_turn {
     struct shunti_rail_turn *next;
@@ -83,32 +88,33 @@ struct shunti_rail_turn {
 /* The `state` of a direction on the route TWO_LEVEL. */
 struct shunti_rails {
     const struct shunt_moe *moe;
-    const struct shunti_rail_window *rail; /* of the plan's place */
-    /* Offsets of this plan's signals, and of its area behind all signals. Each
-     * wave has its own. */
+    const struct shunti_rail_window *rail; /* rail window of the plan's place */
+    /* Offsets of this plan's signals, and of the plan's area behind all
+     * signals. Each wave has its own signals and area. */
     size_t signals, base;
     struct shunti_rail_to *to; /* (nodes) */
     struct shunti_rail_from *from;
     int nfrom;
-    struct shunti_rail_map map; /* used by the traffic */
+    struct shunti_rail_map map; /* the map to which `traffic` points */
     struct shunti_rail_own {
-        uint32_t *counts; /* the arrays of the traffic */
+        uint32_t *counts; /* holds the arrays to which `traffic` points */
         struct shunti_rail_traffic traffic;
-        struct shunti_rail_out *out; /* (nodes) */
-        struct shunti_rail_in *in;   /* (ranks) */
-        size_t window;               /* bytes of the rank's window */
-    } own, other;       /* of this rank; of another one, while a plan is made */
-    size_t window_most; /* the most bytes of any rank's window */
-    uint32_t *memory;   /* holds `token` and `first` of all lists */
+        struct shunti_rail_out *out; /* (nodes) offsets for rows to each node */
+        struct shunti_rail_in *in; /* (ranks) offsets for rows of each source */
+        size_t window;             /* bytes of the rank's window */
+    } own, other; /* own: of this rank. other: of another rank, while a plan is
+                     made */
+    size_t window_most;      /* the most bytes of any rank's window */
+    uint32_t *memory;        /* holds `token` and `first` of all lists */
     unsigned char *received; /* the lists of the sources, as they arrived */
     size_t memory_max, received_max;
     struct shunti_rail_bound *bounds; /* holds `bound` of all lists */
     size_t bounds_max;
-    /* Queues for the arrival areas of rows and products, and of sums. */
+    /* Queues: for the arrival areas of rows and products; for those of sums. */
     struct shunti_rail_turn *rows_line, *sums_line;
 };
 
-/* Enter a queue. */
+/* Enter a queue, at its end. */
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
                          struct shunti_rail_turn *turn, struct shunti_cut cut);
@@ -119,16 +125,16 @@ bool shunti_rail_has_turn(const struct shunti_rail_turn *line,
 void shunti_rail_leave_line(struct shunti_rail_turn **line,
                             const struct shunti_rail_turn *turn);
 
-/* Bytes of a node's sum on its way home. */
+/* Bytes of a node's sum of several rows on its way home. */
 size_t shunti_sum_bytes(const struct shunt_moe *moe);
 /* Bytes that come home for a token that has `terms` rows on a node. */
 size_t shunti_home_bytes(const struct shunt_moe *moe, size_t terms);
 
 /*
- * True if a token's results on a node are the row of one expert, and come home
- * as it is. Then the home multiplies the row by its weight, as the relay would.
- * The bits are the same, and a bf16 row has half the bytes of an f32 product.
- * If partial sums are rounded, the relay multiplies, and rounds the product.
+ * True if a token has one expert's row on a node, and the row comes home as it
+ * is. Then the home multiplies the row by its weight, not the relay. The bits
+ * are the same, and a bf16 row has half the bytes of an f32 product. If partial
+ * sums are rounded, the relay multiplies the row, and rounds the product.
  */
 bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
 
@@ -138,8 +144,9 @@ bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
  * for the sums and one for the dots of each node. Each part of a plan has
  * signals of its own, and a call uses those of its first part.
  *
- * Signals are at the beginning of the window, where nothing else ever lies.
- * Otherwise an element of a row of an earlier plan could look like a signal.
+ * Signals are at the beginning of the window. No other data is ever stored
+ * there. Otherwise an element of a row of an earlier plan could look like a
+ * signal.
  */
 enum shunti_rail_signal {
     SHUNTI_RAIL_ROWS,
@@ -147,28 +154,31 @@ enum shunti_rail_signal {
     SHUNTI_RAIL_DOTS
 };
 
-/* Instead of a number of rows: the call failed there, and no rows will come. */
+/* In place of a number of rows: the call failed on the sender, and no rows will
+ * come. */
 #define SHUNTI_RAIL_BROKEN UINT32_MAX
 
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
                              enum shunti_rail_signal which, int part,
                              int index);
 
-/* Identifies an operation in signals: its number, and which of the two calls
- * that use the same arrival area it makes. A rank in the other call ignores the
- * signal. */
+/* Identifies an operation in signals. The value has the operation's number, and
+ * a bit that says which of two calls with the same arrival area it belongs to.
+ * A rank in the other call ignores the signal. */
 uint64_t shunti_rail_call(const struct shunt_request *request);
 
 /* The number of rows of `call` that have arrived, at most `most`, counted from
- * the first row of the plan. For sums and dots also BROKEN. 0 if the signal is
- * of another call; the peer may have begun a later one. */
+ * the first row of the plan. For sums and dots, it may return
+ * SHUNTI_RAIL_BROKEN. Returns 0 if the signal is of another call, since the
+ * peer may have begun a later one. */
 uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              enum shunti_rail_signal which, int part, int index,
                              uint64_t call, size_t most);
 
 /*
  * Put `bytes` at `staging` of this rank's rail window to `arrival` of the
- * window of `peer`, and set a signal to `rows`. False: no room now; try again.
+ * window of `peer`, and set a signal there to `rows`. False: the transport has
+ * no room now; try again.
  */
 bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      size_t arrival, size_t bytes,

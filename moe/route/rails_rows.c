@@ -68,9 +68,9 @@ size_t shunti_rail_rows_bytes(const struct shunti_rail_rows *rows)
     return all * rows->wire;
 }
 
-/* Offset of row number `row` of the plan's list. A part begins where it would
- * if each row took all of its room. So a call whose rows take less, as with
- * fp8, may be under way at the same time as others. */
+/* Offset of row number `row` of the plan's list. The offset of a part assumes
+ * that each earlier row takes all of its room. So parts do not overlap if one
+ * call's rows take less room than another's, as with fp8. */
 static size_t place_of(const struct shunti_rail_rows *rows,
                        const struct shunti_rail_bound *bound, size_t row)
 {
@@ -196,8 +196,8 @@ static bool send_dots(const struct shunti_rail_rows *rows,
 }
 
 /* True if this rank knows whether the source wants products. A rank without
- * tokens does not know it by itself. Then rows wait for the note of their
- * source. */
+ * tokens learns that from the note of the source, so the rows wait for the
+ * note. */
 static bool knows_wants(const struct shunti_rail_rows *rows,
                         const struct shunti_rail_passed *passed)
 {
@@ -210,7 +210,7 @@ static bool wants_dots(const struct shunti_rail_rows *rows,
     return rows->offers && (rows->plan->tokens || passed->wants);
 }
 
-/* Pass on at most a chunk of what has arrived from a source. */
+/* Pass on the rows that have arrived from a source, at most a chunk. */
 static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
     const struct shunti_rail_from *from = &rows->rails->from[index];
@@ -223,8 +223,9 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
         return false;
     here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, rows->cut.from,
                                from->source, call, passed->end);
-    /* Nothing new. If there are fewer rows than before, they are of the
-     * source's next call: it has given up this one, and a note says so. */
+    /* Nothing new. If there are fewer rows than before, the signal is of a
+     * later call. Then the source has given up this call, and has sent a note
+     * that says so. */
     if (here <= passed->rows && passed->rows < passed->end)
         return false;
     if (here < passed->rows)
@@ -264,7 +265,7 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
     return any;
 }
 
-/* Store the products of a node. They arrive in the order of the list's
+/* Store the products of a node. Products arrive in the order of the list's
  * terms. */
 static void scatter_dots(const struct shunti_rail_rows *rows, int node)
 {

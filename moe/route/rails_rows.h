@@ -6,7 +6,7 @@
  * peer there, one chunk to each node in turn. Each rank begins with the node
  * after its own, so that not all ranks send to the same node. In: rows that
  * have arrived are copied from the arrival area straight to their slots on the
- * ranks of this node, while the next chunk is on the wire.
+ * ranks of this node. Meanwhile the next chunk is on the wire.
  */
 #ifndef SHUNTI_RAILS_ROWS_H
 #define SHUNTI_RAILS_ROWS_H
@@ -19,29 +19,33 @@ struct shunti_rail_rows {
     const struct shunti_lists *lists;
     struct shunti_rails *rails;
     struct shunti_cut cut;
-    const unsigned char *src; /* (tokens, hidden) */
+    const unsigned char *src; /* (tokens, hidden) this rank's tokens */
     bool fp8;                 /* rows travel as fp8 */
     bool weighted;            /* rows get their weights when they are placed */
     bool stream;              /* rows are placed past the caches */
     bool offers;              /* products are made for sources that want them */
-    float *dweight;           /* (tokens, topk), or NULL: not wanted */
+    float *dweight;           /* (tokens, topk) products; NULL: not wanted */
 
     struct shunti_rail_turn turn;
-    size_t wire;            /* bytes of a row on the wire */
-    size_t chunk;           /* rows of a chunk */
-    bool broken;            /* a rank of this node, or a relay, is missing */
-    unsigned char *scratch; /* two rows */
+    size_t wire;  /* bytes of a row on the wire */
+    size_t chunk; /* rows of a chunk */
+    bool broken;  /* a peer does not take part in the call, so rows or products
+                     are missing */
+    unsigned char *scratch; /* memory for two rows */
     struct shunti_rail_sent {
-        size_t packed, rows, end; /* rows packed; rows sent; end of the cut */
-        bool dots;                /* products have come, or are not wanted */
+        size_t packed, rows, end; /* rows packed; rows sent; the last row of the
+                                     cut + 1 */
+        bool dots;                /* products have arrived, or are not wanted */
     } * to;                       /* (nodes) */
-    bool began; /* `from` has its bounds: the lists have arrived */
+    bool began; /* the lists have arrived, and `from` has the cut's bounds */
     struct shunti_rail_passed {
-        uint32_t rows, end;  /* rows passed on; end of the cut */
-        bool entered, wants; /* its note has arrived; it wants products */
+        uint32_t rows, end;  /* rows passed on; the last row of the cut + 1 */
+        bool entered, wants; /* the source's note has arrived; the source wants
+                                products */
         bool done;           /* all rows passed on, and products sent */
     } * from;                /* (nfrom) */
-    /* By local index, once known: the rows and the results of each rank. */
+    /* By local index: addresses of each rank's row buffer and of its results,
+     * NULL until they are known. */
     unsigned char **places;     /* (ranks of the node) */
     const unsigned char **outs; /* (ranks of the node) */
 };
@@ -55,9 +59,10 @@ void shunti_rail_rows_finish(struct shunti_rail_rows *rows);
 /* Bytes of the rows that go to other nodes. */
 size_t shunti_rail_rows_bytes(const struct shunti_rail_rows *rows);
 
-/* Send a chunk to each node that has room. True if anything was sent. */
+/* Send a chunk to each node, if the transport has room. True if anything was
+ * sent. */
 bool shunti_rail_rows_send(struct shunti_rail_rows *rows, uint64_t call);
-/* Place the chunks that have arrived. True if there was any. */
+/* Copy the chunks that have arrived to their slots. True if there was any. */
 bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call);
 /* Store the products that have arrived in dweight. */
 void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call);
@@ -74,12 +79,13 @@ bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows);
 bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank);
 /* Expect nothing more of `rank`, neither as a source nor as a relay. */
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
-/* The note of `rank` has arrived, which is a source or a relay. offers: it
- * offers products; a source then also wants some. */
+/* Store what the note of `rank`, a source or a relay, says. offers: `rank`
+ * offers its `out` for products. A source that does so also wants products. */
 void shunti_rail_rows_meet(struct shunti_rail_rows *rows, int rank,
                            bool offers);
-/* True if this rank has sent all its rows and has all products that it wants,
- * and as a relay has placed all rows and sent back all their products. */
+/* True if this rank has sent all its rows, and has all products that it wants.
+ * As a relay, it must also have placed all rows and sent back their
+ * products. */
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows);
 
 #endif

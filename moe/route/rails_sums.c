@@ -155,7 +155,7 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
     return true;
 }
 
-/* The lists have arrived: find the cut in them. */
+/* Find where the cut is in the lists, which have arrived. */
 static void begin(struct shunti_rail_sums *sums)
 {
     for (int i = 0; i < sums->rails->nfrom; i++) {
@@ -188,7 +188,8 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
         begin(sums);
     if (!shunti_rail_has_turn(sums->rails->sums_line, &sums->turn))
         return false;
-    /* Begin behind this rank, so that not all ranks send to one source. */
+    /* Begin with the first source behind this rank, so that not all ranks send
+     * to one source. */
     while (first < nfrom && sums->rails->from[first].source < plan->moe->rank)
         first++;
     for (int i = 0; i < nfrom; i++)
@@ -215,7 +216,8 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
             sums->broken = true;
             here = taken->end;
         }
-        /* Fewer than before: sums of a later call, as in rails_rows.c. */
+        /* If there are fewer sums than before, the signal is of a later call
+         * (rails_rows.c). */
         if (here > taken->here)
             taken->here = here;
     }
@@ -234,7 +236,8 @@ const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
         taken->asked = sums->asks;
         if (to->token[taken->next] < t)
             taken->at += taken->bytes;
-        /* In ALLGATHER, skip tokens without a term there: they have no sum. */
+        /* In ALLGATHER, skip tokens without a term on the node, which have no
+         * sum. */
         while (to->token[taken->next] < t)
             taken->next++;
         taken->pieces = 0;

@@ -4,8 +4,8 @@
  *
  * Out: this rank handles each token of the sources whose relay it is. It adds
  * up the rows that its node's experts made of the token, and puts the sum to
- * the source, one chunk to each source in turn. A single row is sent as it is.
- * In: the sums of other nodes arrive, and are added in the order of nodes.
+ * the source. Each source gets one chunk in turn. A single row is sent as it
+ * is. In: the sums of other nodes arrive, and are added in the order of nodes.
  *
  * Results lie without gaps at both ends, and differ in size (rail_layout.h).
  */
@@ -26,24 +26,28 @@ struct shunti_rail_sums {
     struct shunti_rail_turn turn;
     size_t chunk;  /* bytes of a chunk */
     uint64_t asks; /* how often a token's sums were asked for */
-    bool broken;   /* some sums will not come */
-    struct shunti_rows_term *terms; /* (2, the most entries of a row) */
-    bool began;                     /* `from` has its bounds */
+    bool broken;   /* some sums will not arrive */
+    struct shunti_rows_term *terms; /* (2, topk) terms of a sum, and of the next
+                                       one */
+    bool began; /* the lists have arrived, and `from` has the cut's bounds */
     struct shunti_rail_summed {
-        size_t made, sent, end; /* sums made; sums sent; end of the cut */
+        size_t made, sent, end; /* sums made; sums sent; the last sum of the cut
+                                   + 1 */
         size_t at;              /* bytes of the sums that were sent */
-        bool done;              /* all are sent, or not wanted */
+        bool done;              /* all sums are sent, or are not wanted */
     } * from;                   /* (nfrom) */
     struct shunti_rail_taken {
-        uint32_t here, end; /* sums that have arrived; end of the cut */
-        /* The token that was asked for last: */
-        uint32_t next;          /* its first sum */
-        size_t at;              /* offset of that sum */
-        uint64_t asked;         /* value of `asks` at that time */
-        uint32_t pieces;        /* pieces asked for since */
-        size_t bytes;           /* bytes of these pieces */
-    } * to;                     /* (nodes) */
-    const unsigned char **outs; /* (ranks of this node) results, once known */
+        uint32_t here, end; /* sums that have arrived; the last sum of the cut +
+                               1 */
+        /* The next fields are about the token that was asked for last. */
+        uint32_t next;   /* number of the token's first sum */
+        size_t at;       /* offset of that sum */
+        uint64_t asked;  /* value of `asks` when the token was asked for */
+        uint32_t pieces; /* number of its pieces that were asked for */
+        size_t bytes;    /* bytes of these pieces */
+    } * to;              /* (nodes) */
+    const unsigned char **outs; /* (ranks of this node) address of each rank's
+                                   results, once known */
 };
 
 /* Set up `sums`. The caller has set `cut` and `weighted`. False: no memory. */
@@ -51,17 +55,17 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
                            struct shunti_direction *direction);
 void shunti_rail_sums_finish(struct shunti_rail_sums *sums);
 
-/* Send a chunk of sums to each source that has room. `broken`: rows of a rank
- * of this node are missing, and the sources learn so. True if anything was
- * sent. */
+/* Send a chunk of sums to each source, if the transport has room. broken: rows
+ * of a rank of this node are missing; instead of sums, send a signal that says
+ * so. True if anything was sent. */
 bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken);
 /* Look for sums that have arrived. */
 void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call);
-/* The next piece of token t on `node`, of `terms` rows. NULL: it has not
- * arrived. Ask for tokens in their order. If a token was not complete, ask for
- * it again, from its first piece on. The caller adds 1 to `asks` before each
- * token. */
+/* The next piece of token t from `node`, a sum of `terms` rows. NULL: the piece
+ * has not arrived. Ask for tokens in their order. If a piece had not arrived,
+ * ask for the token again, from its first piece on. The caller adds 1 to `asks`
+ * before each token. */
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                            int node, size_t t, size_t terms);
 

@@ -12,7 +12,8 @@ extern const struct shunti_route shunti_route_direct;
 extern const struct shunti_route shunti_route_flat;
 extern const struct shunti_route shunti_route_two_level;
 
-/* The modes: name in the environment, name in the configuration, route. */
+/* The modes: the name in SHUNT_MOE_MODE, the name of the constant, and the
+ * route. */
 static const struct mode {
     const char *name, *constant;
     enum shunt_moe_mode mode;
@@ -61,8 +62,8 @@ void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS])
 
 /* --- the choice ------------------------------------------------------------------- */
 
-/* AUTO: two levels between nodes. Otherwise direct, if all memory is mapped.
- * Otherwise flat, which always works. */
+/* Choose a route for AUTO: two levels if there are several nodes; otherwise
+ * direct, if all memory is mapped; otherwise flat, which always works. */
 static const struct shunti_route *choose_for_all(const struct shunt_moe *moe)
 {
     if (moe->nodes > 1 && !shunti_route_two_level.unsuited(moe))
@@ -85,7 +86,7 @@ static enum shunt_status choose(const struct shunt_moe *moe,
         return SHUNT_OK;
     }
     *route = mode->route;
-    /* On one node, nothing travels between nodes. */
+    /* On one node there are no rails, so use the direct route. */
     if (*route == &shunti_route_two_level && moe->nodes == 1 &&
         !shunti_route_direct.unsuited(moe))
         *route = &shunti_route_direct;
@@ -98,8 +99,8 @@ static enum shunt_status choose(const struct shunt_moe *moe,
     return SHUNT_ERR_UNSUPPORTED;
 }
 
-/* True if the tree of this placement has each node's part of a sum on that
- * node. */
+/* True if the tree of this placement lets each node add up its own rows:
+ * shunti_order_tree_fits(). */
 static bool adds_up_by_node(const struct shunt_moe *moe,
                             const struct shunti_placement *placement)
 {

@@ -16,7 +16,7 @@ static const char *unsuited(const struct shunt_moe *moe)
                : "some ranks do not map each other's memory";
 }
 
-/* A row is copied once for each assignment. */
+/* On this route, a row is copied once for each assignment. */
 static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {

@@ -4,12 +4,13 @@
  * into each other's windows.
  *
  * To the experts, a token's row goes once to each rank that has an expert for
- * it. A list that is sent with the plan says into which rows it is copied
- * there, and with which weights. On the way home, each row of an expert travels
- * by itself. The token's rank adds them in the tree that all routes share.
+ * the token. A list that is sent with the plan says to which slots the receiver
+ * copies the row, and with which weights. On the way home, each row of an
+ * expert travels by itself. The token's rank adds them in the tree that all
+ * routes share.
  *
- * The results have the same bits as those of DIRECT. Each side copies a row
- * once more.
+ * The results have the same bits as those of DIRECT. But the sender and the
+ * receiver each copy a row once more.
  */
 
 #include <stdio.h>
@@ -35,20 +36,23 @@
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
 
-/* The work of a request. It has a way out and a way back; NULL: not needed. */
+/* The work of a request: rows go out to the experts, and rows come back. A
+ * pointer that is NULL is not needed. */
 struct work {
     struct shunti_cut cut;
     const void *out;  /* tokens to send, (tokens, hidden) */
-    void *placed;     /* where received rows go, (total, hidden) */
+    void *placed;     /* row buffer for received rows, (total, hidden) */
     bool fp8;         /* tokens travel as fp8 */
     bool weighted;    /* rows are multiplied by their weights when placed */
     const void *back; /* rows to send home, (total, hidden); NULL: zeros */
-    const void *bias; /* with sum */
+    const void *bias; /* with `sum`: added to each sum, or NULL */
     void *sum;        /* sums of the rows that came home, (tokens, hidden) */
     bool sum_weighted;
-    const void *dy; /* with dweight, (tokens, hidden) */
-    float *dweight; /* products of dy and these rows, (tokens, topk) */
-    bool offers;    /* `back` is there for ranks that want dweight (push.h) */
+    const void *dy; /* with `dweight`, (tokens, hidden) */
+    float *dweight; /* products of `dy` and the rows that came home, (tokens,
+                       topk) */
+    bool offers;    /* this rank sends `back` to ranks that want dweight
+                       (push.h) */
 };
 
 static const char *unsuited(const struct shunt_moe *moe)
@@ -57,7 +61,8 @@ static const char *unsuited(const struct shunt_moe *moe)
     return NULL;
 }
 
-/* A token travels once to each rank; its rows come home one by one. */
+/* On this route, a token travels once to each rank, and its rows come home one
+ * by one. */
 static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {
@@ -82,29 +87,30 @@ static void traffic(struct shunti_direction *direction,
 /* --- the operation ------------------------------------------------------------- */
 
 /*
- * One alltoallv carries both ways. The pack for a rank begins with the tokens
- * for its experts. Behind them are the rows that it gets back. Each call makes
- * two operations, the alltoallv and its own. So ranks that make different calls
- * of FLAT agree again on the number of the next operation after the error.
+ * One alltoallv carries the rows of both directions. The pack for a rank begins
+ * with the tokens for its experts. Behind them are the results that go home to
+ * that rank. Each call makes two operations, the alltoallv and an operation of
+ * its own. So ranks that make different calls of FLAT agree again on the number
+ * of the next operation after the error.
  */
 struct packed {
     const struct shunti_moe_call *call;
     const struct shunti_plan *plan;
     struct shunti_direction *direction;
     struct work what;
-    bool out, back; /* the ways that the call has; see returns() */
+    bool out, back; /* directions in which the call sends rows; see returns() */
     struct shunti_offers offers;
     struct shunt_request *inner; /* the alltoallv */
     unsigned char *send, *recv;
-    size_t *bytes;       /* (2 * nranks) to each rank, and from each */
+    size_t *bytes;       /* (2 * nranks) bytes to each rank, and from each */
     size_t *home;        /* (parts, nranks) offset in recv to which
                             packs_of(packed)->home is relative */
     size_t *next;        /* (nranks) scratch */
     size_t *row;         /* (local experts) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
-    char why[200];       /* what a peer called instead; "": all agree */
-    /* The inner operation does not say which plan it belongs to. The note of
-     * this operation does. */
+    char why[200]; /* error text if a peer made another call; "": all agree */
+    /* Notes of this operation, by peer. They name the plan; the inner operation
+     * does not. */
     struct peer {
         bool sent, received;
     } peers[];
@@ -120,7 +126,8 @@ static const struct shunti_packs *packs_of(const struct packed *packed)
     return packed->direction->state;
 }
 
-/* The counts with a rank, before the cut and at its end. */
+/* Counts for `rank` at the bounds of the cut. begin_of(): before the cut.
+ * end_of(): up to the end of the cut. */
 static const struct shunti_pack_bound *begin_of(const struct packed *packed,
                                                 int rank)
 {
@@ -137,10 +144,10 @@ static const struct shunti_pack_bound *end_of(const struct packed *packed,
            rank;
 }
 
-/* True if `rank` sends back the rows that it got. For dweight, a rank with
- * tokens does so if it wants dweight, and then all of them want it. A rank
- * without tokens cannot know, and always does so. So both ends of a pair know
- * from the plan how much travels. */
+/* True if `rank` sends home results. In combine_backward, a rank with tokens
+ * sends them if it wants dweight; then all ranks with tokens want it. A rank
+ * without tokens does not know whether others want dweight, so it always sends
+ * them. So both ranks of a pair know from the plan how many bytes travel. */
 static bool returns(const struct packed *packed, int rank)
 {
     return packed->back ||
@@ -230,8 +237,9 @@ static void place_tokens(const struct packed *packed)
     }
 }
 
-/* Pack the rows of one source and part, in the order of the buffer. at: (local
- * experts) first row of the source. Returns where they end. */
+/* Pack the rows of one source and part at `to`, in the order of the buffer. at:
+ * (local experts) first row of the source for each expert. Returns the end of
+ * the packed rows. */
 static unsigned char *pack_part(const struct packed *packed, int source,
                                 int part, const size_t *at, unsigned char *to)
 {
@@ -258,7 +266,8 @@ static unsigned char *pack_part(const struct packed *packed, int source,
     return to;
 }
 
-/* Pack each source's rows at the end of its pack, part by part. */
+/* Pack the results for each source at the end of the source's pack, part by
+ * part. */
 static void pack_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -348,8 +357,8 @@ static void multiply_rows(const struct packed *packed, int part)
                     returned(packed, part, i), NULL, moe->config.hidden);
 }
 
-/* True if the inner operation is over. If it failed, this operation fails,
- * too. */
+/* True if the inner operation is over. If it failed, record its error for this
+ * operation. */
 static bool inner_is_over(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
@@ -421,7 +430,8 @@ static enum shunt_status step(struct shunt_request *request)
     if (!all_received || !inner_is_over(request) ||
         !packed->direction->lists.here)
         return SHUNT_IN_PROGRESS;
-    if (packed->why[0]) { /* the cause of an error of the inner operation */
+    if (packed->why[0]) { /* a peer's other call is the cause of all errors, so
+                             report it */
         enum shunt_status st = request->error;
 
         request->error = SHUNT_OK;
@@ -552,8 +562,8 @@ static bool allocate(struct packed *packed)
     return packed->send && packed->recv;
 }
 
-/* Start the alltoallv of the packs (packed->inner). On every rank it comes
- * before the operation that start_itself() starts. */
+/* Start the alltoallv of the packs (packed->inner). Every rank starts it before
+ * the operation of start_itself(). */
 static enum shunt_status start_inner(struct packed *packed)
 {
     const int n = packed->plan->moe->nranks;
@@ -583,7 +593,7 @@ static enum shunt_status start_itself(struct packed *begin,
         return st;
     }
     memcpy(request->state, begin, sizeof(*begin));
-    request->in_turn = true; /* like its inner operation */
+    request->in_turn = true; /* as in the inner operation */
     shunti_moe_call_begin(call, plan, begin->what.cut, 0);
     return shunti_request_launch(request, out);
 }
@@ -601,8 +611,8 @@ static enum shunt_status start(const struct shunti_moe_call *call,
         .direction = direction,
         .what = *what,
         .out = shunti_moe_call_toward(call) == SHUNTI_TO_EXPERTS,
-        /* If some ranks want dweight and others do not, counts disagree, which is
-         * an error on all ranks. */
+        /* If some ranks want dweight and others do not, the byte counts
+         * disagree, which is an error on all ranks. */
         .back = call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
                     ? what->dweight != NULL
                     : call->kind != SHUNTI_KIND_MOE_DISPATCH,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * TWO_LEVEL: between nodes a row travels once for each node, by rails
- * (rails.h). Within a node it travels as in DIRECT. ALLGATHER is the same with
- * every token on the list of every node.
+ * (rails.h). Within a node a row travels as in DIRECT. ALLGATHER is the same
+ * route, but every token is on the list of every node.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +43,8 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
 
 /* --- traffic ---------------------------------------------------------------------- */
 
-/* Rows that come from a source whose relay this rank is, or pieces that go
- * back. */
+/* The number of rows from a source whose relay this rank is; or of pieces that
+ * go back to the source. */
 static uint32_t rows_from(const struct shunti_direction *direction, int source)
 {
     const struct shunt_moe *moe = direction->plan->moe;
@@ -74,7 +74,7 @@ static void traffic(struct shunti_direction *direction,
                         : mine.node[n];
     direction->network.rows = rows;
     direction->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
-    /* Counted when the lists are made. */
+    /* exchange_lists() counts the results that come home. */
     direction->network.combine_rows = direction->network.combine_bytes = 0;
     direction->bytes_sent =
         sent.near * moe->row_bytes + direction->network.dispatch_bytes;
@@ -136,8 +136,8 @@ static struct shunti_rails *rails_new(const struct shunt_moe *moe)
     return NULL;
 }
 
-/* Room for a row. Rows arrive in dtype, or as fp8, which takes more bytes if
- * rows are very short. */
+/* Bytes of room for an arriving row. Rows arrive in dtype, or as fp8, which
+ * takes more bytes if rows are very short. */
 static size_t arrival_bytes(const struct shunt_moe *moe)
 {
     size_t fp8 = moe->config.wire == SHUNT_MOE_WIRE_FP8
@@ -147,7 +147,7 @@ static size_t arrival_bytes(const struct shunt_moe *moe)
     return fp8 > moe->row_bytes ? fp8 : moe->row_bytes;
 }
 
-/* The size of an area that has `bytes` and needs `used`. */
+/* The new size of an area that has `bytes` and needs `used`. */
 static size_t grown(size_t bytes, size_t used)
 {
     return used <= bytes ? bytes : used + used / 4;
@@ -174,7 +174,7 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
     if (signals == rail->signals && bytes == rail->bytes)
         return SHUNT_OK;
     rail->signals = rail->bytes = rail->touched = 0;
-    /* New memory is zero, which is no signal. */
+    /* A new window is all zeros, and 0 is no valid signal. */
     st = shunti_plan_window(comm, signals + bytes,
                             "window for rows between nodes", &rail->window);
     if (st)
@@ -186,8 +186,8 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
 
 /* --- offsets ---------------------------------------------------------------------- */
 
-/* From the source's record: rows that its relay on `node` passes on, or pieces
- * that the relay sends back. */
+/* Read from the source's record how many rows its relay on `node` passes on; or
+ * how many pieces the relay sends back. */
 static uint32_t rows_of(const struct shunti_direction *direction, int source,
                         int node)
 {
@@ -201,8 +201,9 @@ static uint32_t rows_of(const struct shunti_direction *direction, int source,
                : record.node[node];
 }
 
-/* Find what `rank` sends to each node, and what it gets as a relay. For this
- * rank the latter comes from its columns, for another rank from the records. */
+/* Find how many rows `rank` sends to each node, and how many it receives as a
+ * relay. If `rank` is this rank, the received rows are in its columns;
+ * otherwise in the records. */
 static void find_traffic(const struct shunti_direction *direction, int rank,
                          const struct shunti_rail_map *map,
                          struct shunti_rail_own *own)
@@ -298,7 +299,7 @@ static bool read_offsets(struct shunti_direction *direction, int sender,
                                      own->in);
 }
 
-/* All offsets are known: store them, and allocate the lists. False: no
+/* Store all offsets, which are known now, and allocate the lists. False: no
  * memory. */
 static bool place(struct shunti_rails *rails)
 {
@@ -378,7 +379,7 @@ struct writer {
     uint32_t *before; /* (parts - 1) rows before each inner bound */
     uint16_t *count;
     struct shunti_rail_entry *entry;
-    size_t rows; /* written so far */
+    size_t rows; /* number of rows written so far */
 };
 
 static bool lists_all(const struct shunti_direction *direction)
@@ -397,7 +398,8 @@ static void begin_list(const struct shunti_direction *direction,
     w->count = (uint16_t *)(void *)(w->before + parts - 1);
     w->entry = (struct shunti_rail_entry *)(void *)(out + entries);
     w->rows = 0;
-    /* In ALLGATHER, tokens without an expert there are also on the list. */
+    /* In ALLGATHER, tokens without an expert on the node are also on the
+     * list. */
     for (size_t t = 0; t < to->rows && lists_all(direction); t++) {
         to->token[t] = (uint32_t)t;
         w->count[t] = 0;
@@ -416,7 +418,8 @@ static void write_entry(const struct shunt_moe *moe, struct writer *w,
     };
 }
 
-/* List for each node which pieces of which tokens it sends home. */
+/* Write each node's list of the pieces that it sends home, and of their
+ * tokens. */
 static void write_pieces(const struct shunti_direction *direction,
                          struct writer *writers)
 {
@@ -440,9 +443,9 @@ static void write_pieces(const struct shunti_direction *direction,
         }
 }
 
-/* List for each node which tokens go there, and what its relay does with them.
- * Sums come home by these lists only if a node's terms of a token are one
- * piece. */
+/* Write each node's list of the tokens that go there, and of the slots to which
+ * its relay copies them. Sums come home by the same lists if a node has only
+ * one piece of each token. */
 static void write_lists(const struct shunti_direction *direction,
                         struct writer *writers)
 {
@@ -471,8 +474,8 @@ static void write_lists(const struct shunti_direction *direction,
         }
 }
 
-/* Find what comes before each bound, whose `row` is known. count: the number of
- * entries of each row of the list. */
+/* Fill in `term` and `sums` of each bound, whose `row` is known. count: the
+ * number of entries of each row of the list. */
 static void find_bounds(const struct shunti_plan *plan, const uint16_t *count,
                         struct shunti_rail_bound *bound)
 {
@@ -488,7 +491,7 @@ static void find_bounds(const struct shunti_plan *plan, const uint16_t *count,
     }
 }
 
-/* Find where the parts are in a list that has been written. */
+/* Find the bounds of the parts in a list that has been written. */
 static void end_list(const struct shunti_direction *direction,
                      const struct writer *w, struct shunti_rail_to *to)
 {
@@ -508,7 +511,7 @@ static void end_list(const struct shunti_direction *direction,
     find_bounds(plan, w->count, to->bound);
 }
 
-/* Read the bounds of a list. False: they do not rise. */
+/* Read the bounds of a list. False: they are not in ascending order. */
 static bool read_bounds(const struct shunti_plan *plan,
                         struct shunti_rail_from *from, const uint32_t *before)
 {
@@ -524,7 +527,8 @@ static bool read_bounds(const struct shunti_plan *plan,
     return true;
 }
 
-/* Read the lists of others. False: one contradicts the counts. */
+/* Read the lists that other ranks sent. False: a list contradicts the
+ * counts. */
 static bool read_lists(const struct shunti_direction *direction)
 {
     const struct shunti_plan *plan = direction->plan;
@@ -612,7 +616,8 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
     for (int i = 0; i < rails->nfrom; i++)
         counts[n + (size_t)rails->from[i].source] = shunti_rail_list_bytes(
             parts, rails->from[i].rows, rails->from[i].terms);
-    /* `from` is in the order of sources, and so is what alltoallv receives. */
+    /* `from` is in the order of sources, and alltoallv stores received lists in
+     * the same order. */
     return shunti_lists_start(direction, counts, out, counts, displs,
                               rails->received, counts + n, read_lists);
 }
@@ -630,7 +635,8 @@ static enum shunt_status plan(struct shunti_direction *direction)
     rails->signals = rail->signals_used;
     rails->base = rail->used;
     rail->signals_used += shunti_rail_signals(&rails->own.traffic);
-    /* The same on all ranks, also if their kernels have other pages. */
+    /* Round up to 4096 bytes on all ranks, so that `used` is the same on all,
+     * also if kernels have other page sizes. */
     rail->used += (rails->window_most + 4095) / 4096 * 4096;
     st = fit_window(rail, moe->comm);
     if (st)

@@ -8,11 +8,11 @@
 #include "src/op/engine.h"
 #include "src/op/request.h"
 
-/* Bytes of tokens that a cache holds while their rows are written to this rank
- * and to others. */
+/* Bytes of tokens in a part. A cache holds them while their rows are written to
+ * this rank and to others. */
 #define PART ((size_t)512 << 10)
-/* Most blocks of a call. A queue should hold all of them, since nobody may be
- * there to submit the rest. */
+/* Most blocks of a call. A queue of the engine should hold all of them, because
+ * later no thread may be in the library to submit the rest. */
 #define MOST ((size_t)512)
 
 enum state {
@@ -29,17 +29,17 @@ struct block {
 };
 
 struct place {
-    unsigned char *rows; /* NULL: not ready */
-    size_t left;         /* blocks that are not done */
-    size_t begin, end;   /* its next block, as far as it is listed */
+    unsigned char *rows; /* the rank's row buffer; NULL: not ready */
+    size_t left;         /* number of blocks that are not done */
+    size_t begin, end;   /* range of the lists that its next block has so far */
 };
 
 struct shunti_row_copies {
     const struct shunti_plan *plan;
     const unsigned char *src;
     size_t from, to;       /* tokens from <= t < to */
-    uint32_t *token, *row; /* by rank: which token goes to which row */
-    struct block *blocks;  /* by part and rank */
+    uint32_t *token, *row; /* lists by rank: token[i] goes to row[i] */
+    struct block *blocks;  /* (count) by part, then by rank */
     size_t count;
     size_t open;         /* all blocks before this one are done */
     struct place *place; /* (nranks) */
@@ -67,7 +67,8 @@ static size_t lay_out(struct shunti_row_copies *c,
     return all;
 }
 
-/* For each rank, make a block of what was listed since the last call. */
+/* For each rank, make a block of the entries that were listed since the last
+ * call. */
 static void cut(struct shunti_row_copies *c, size_t whole)
 {
     for (int r = 0; r < c->plan->moe->nranks; r++) {
@@ -189,8 +190,8 @@ static void end(struct shunti_row_copies *c, struct block *b)
     c->place[b->rank].left--;
 }
 
-/* Begin a block. False: the engine has no room now. *here: bytes that this
- * thread has copied. */
+/* Begin a block. False: the engine has no room now. *here: in/out; this thread
+ * adds the bytes that it has copied itself. */
 static bool begin(struct shunt_request *request, struct shunti_row_copies *c,
                   struct block *b, size_t *here)
 {
@@ -223,7 +224,7 @@ static size_t take_back(struct shunt_request *request,
         if (b->state != STARTED)
             continue;
         if (!shunti_copy_take_back(request, &b->copy))
-            return 0; /* the engine has begun all blocks before it, too */
+            return 0; /* the engine has also begun all earlier blocks */
         end(c, b);
         return b->rows.rows * c->plan->moe->row_bytes;
     }

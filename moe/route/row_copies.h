@@ -4,8 +4,9 @@
  * (src/op/engine.h). This is the part of a push (push.h) that only copies.
  *
  * The caller's thread makes lists of which token goes to which row of each
- * rank, and submits them. The lists are cut by tokens, and the ranks take
- * turns. So a token is read from memory once, and then found in the cache.
+ * rank, and submits them. The lists are cut into ranges of tokens, and each
+ * range is copied to all ranks in turn. So a token is read from memory once,
+ * and from the cache for the other ranks.
  */
 #ifndef SHUNTI_ROW_COPIES_H
 #define SHUNTI_ROW_COPIES_H
@@ -20,25 +21,26 @@ struct shunt_request;
 struct shunti_row_copies;
 
 /*
- * Make the copies of a push: of the tokens from <= t < to of `src` (tokens,
- * hidden), to the ranks that are `direct` in `notes`. NULL: the engine makes no
- * copies for this request (src/op/engine.h), or there is no memory.
+ * Make the copies of a push. The tokens from <= t < to of `src` (tokens,
+ * hidden) are copied to the ranks that are `direct` in `notes`. NULL: the
+ * engine makes no copies for this request (src/op/engine.h), or there is no
+ * memory.
  */
 struct shunti_row_copies *shunti_row_copies_create(
     struct shunt_request *request, const struct shunti_plan *plan, size_t from,
     size_t to, const struct shunti_handshake_notes *notes, const void *src);
-/* Called after the request's copies have ended. NULL is allowed. */
+/* Call this only after the request's copies have ended. NULL is allowed. */
 void shunti_row_copies_destroy(struct shunti_row_copies *copies);
 
-/* The row buffer of `rank` is at `rows`, and may be written now. */
+/* Allow copies to `rank`, whose row buffer is at `rows`. */
 void shunti_row_copies_ready(struct shunti_row_copies *copies, int rank,
                              unsigned char *rows);
 /* Copy nothing to `rank`, which never became ready. */
 void shunti_row_copies_drop(struct shunti_row_copies *copies, int rank);
 
 /* Start and finish copies as far as possible. Returns the bytes that this
- * thread copied, because the engine did not take them, or the caller waits for
- * them. */
+ * thread copied itself, because the engine did not take them, or the caller
+ * waits for them. */
 size_t shunti_row_copies_step(struct shunt_request *request,
                               struct shunti_row_copies *copies);
 

@@ -9,7 +9,7 @@
 #include "src/comm.h"
 #include "src/progress/turns.h"
 
-/* Bytes of the rows that this rank receives. */
+/* Bytes of the row buffer of this rank. */
 static size_t bytes_of(const struct shunti_plan *plan)
 {
     return plan->received.total * plan->moe->row_bytes;

@@ -4,9 +4,10 @@
  *
  * memory   Find memory that peers can reach: the caller's, or scratch memory of
  *          the plan. shunti_start_offer(), shunti_start_scratch().
- * device   Prepare for rows in memory of devices (device_rows.h). A pull has
- *          none: staged.h copies its rows to the host first.
- * peers    Set what this rank expects of each peer. shunti_start_peers().
+ * device   Prepare for rows in memory of devices (device_rows.h). A pull has no
+ *          such step: staged.h copies its rows to the host first.
+ * peers    Set which notes and acks this rank expects of each peer.
+ *          shunti_start_peers().
  * launch   Create the request and launch it. shunti_start_launch().
  *
  * A rank must not fail after its peers know of the call. So the first two steps
@@ -36,8 +37,9 @@ enum shunt_status shunti_start_offer(struct shunti_handshake *handshake,
                                      const char *clash,
                                      struct shunti_remote *remote);
 
-/* Begin the handshake. notes: (nranks) zeroed. rails: NULL: all peers are direct.
- * acks: true if this rank awaits an ack of a peer on another node. */
+/* Begin the handshake. notes: (nranks) zeroed. rails: NULL if all peers are
+ * direct. acks: returns true if this rank waits for an ack of a peer on another
+ * node. */
 void shunti_start_peers(struct shunti_handshake *handshake,
                         struct shunti_handshake_notes *notes,
                         const struct shunti_rails *rails,
@@ -46,17 +48,19 @@ void shunti_start_peers(struct shunti_handshake *handshake,
 
 struct shunti_start {
     const struct shunti_class *class;
-    const struct shunti_handshake *handshake; /* in `state` */
-    void *state;       /* of the request, which gets a copy of it */
-    size_t bytes;      /* of the state */
-    size_t peer_bytes; /* of what follows the state for each peer */
+    const struct shunti_handshake *handshake; /* points into `state` */
+    void *state;       /* state of the request, which gets a copy */
+    size_t bytes;      /* bytes of the state */
+    size_t peer_bytes; /* bytes for each peer, which follow the state */
     /* The peers step, in the new request. notes: (nranks) zeroed. */
     void (*peers)(struct shunt_request *request,
                   struct shunti_handshake_notes *notes);
-    void (*drop)(void *state); /* free the memory of a call that was not made */
+    void (*drop)(void *state); /* frees the memory of a call that was not
+                                  started */
 };
 
-/* Create the request and launch it. On failure, `state` has been dropped. */
+/* Create the request and launch it. After an error, drop(state) has been
+ * called. */
 enum shunt_status shunti_start_launch(const struct shunti_start *start,
                                       struct shunt_request **request);
 
