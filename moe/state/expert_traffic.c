@@ -9,9 +9,9 @@
 #include "src/comm.h"
 #include "src/wire/nodes.h"
 
-/* Traffic is filled in by two rounds. The first one counts, and stores each
- * count one rank further on. So the second one can use first[rank + 1] as the
- * next free index. */
+/* Traffic is filled in by two rounds. The first round counts the experts for
+ * each rank, and stores the count for rank r in first[r + 2]. So the second
+ * round can use first[r + 1] as the next free index. */
 struct filling {
     const struct shunt_comm *comm;
     struct shunti_expert_traffic *traffic;
@@ -41,8 +41,8 @@ static void pass(const struct filling *f, int from, int to, int32_t expert)
 
 /* The ranks that have each expert, ascending. */
 struct holders {
-    size_t *first; /* (experts + 1) */
-    int32_t *rank; /* (copies) */
+    size_t *first; /* (experts + 1) first entry of each expert in `rank` */
+    int32_t *rank; /* (copies) ranks, expert by expert */
     int32_t *seen; /* (nodes) 1 + the last expert that has a copy there */
 };
 

@@ -6,8 +6,8 @@
  * Copies: an expert goes from its home once to each other node with a copy. It
  * goes to the home's rail peer there (src/wire/nodes.h), the *relay*, and from
  * the relay to the copies on its node. On its own node the home is the relay.
- * So an expert passes between nodes once for each other node with a copy,
- * however many copies there are. Gradients go the same way back.
+ * So an expert is sent between nodes once for each other node with a copy, and
+ * not once for each copy. Gradients go the same way back.
  *
  * Moves: an expert goes from its old home to its new one.
  */
@@ -23,7 +23,7 @@ struct shunti_placement;
 
 /* The experts that this rank sends to, and receives from, each peer. */
 struct shunti_expert_traffic {
-    /* By peer, then ascending. The experts of peer r are those from
+    /* Experts by peer, then ascending. The experts for peer r are those from
      * expert[first[r]] on, up to expert[first[r + 1]] (excluded). */
     struct shunti_traffic_experts {
         size_t *first;   /* (nranks + 1) */
@@ -48,8 +48,8 @@ shunti_traffic_count(const struct shunti_traffic_experts *experts, int rank)
     return experts->first[rank + 1] - experts->first[rank];
 }
 
-/* The index of `expert` among the experts of `rank`. SIZE_MAX: it is not
- * one. */
+/* The index of `expert` among the experts for `rank`. SIZE_MAX: `expert` is not
+ * among them. */
 size_t shunti_traffic_find(const struct shunti_traffic_experts *experts,
                            int rank, int32_t expert);
 

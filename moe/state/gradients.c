@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sums of copies' gradients are sent home, and the tree is added up there
- * (shunt/moe_gradients.h). Each rank sends each home a block with the sums that
- * it has for that home, expert by expert. Their number follows from the ranges.
+ * Copies send the sums of their gradients' leaves home, where the rest of the
+ * tree is added up (shunt/moe_gradients.h). Each rank sends each home a block
+ * with its sums for that home, expert by expert. The number of sums follows
+ * from the ranges.
  */
 #include <shunt/moe_gradients.h>
 
@@ -23,13 +24,15 @@
 #include "src/progress/turns.h"
 #include "src/trace/track.h"
 
-/* The operation's own->more. own->placement is the plan's. */
+/* own->more of the operation. own->placement is the plan's placement. */
 struct sums {
     bool add;
     size_t leaf_rows;
-    const struct shunt_moe_range *here; /* (experts here) in `range` */
-    struct shunt_moe_range *range; /* (copies) with shares, else as `here` */
-    float *sum[];                  /* (experts here) NULL: not given */
+    const struct shunt_moe_range *here; /* (experts here) this rank's entries of
+                                           `range` */
+    struct shunt_moe_range *range; /* (copies) with shares, otherwise (experts
+                                      here) */
+    float *sum[]; /* (experts here) the caller's sums; NULL: not given */
 };
 
 static size_t count_here(const struct shunti_placement *p, int rank)
@@ -37,7 +40,7 @@ static size_t count_here(const struct shunti_placement *p, int rank)
     return (size_t)shunti_placement_count(p, rank);
 }
 
-/* The experts of a rank. */
+/* The ids of a rank's experts, ascending. */
 static const int32_t *experts_on(const struct shunti_placement *p, int rank)
 {
     return shunti_placement_local(shunti_placement_real(p), rank);
@@ -84,7 +87,8 @@ static float *arrived(const struct shunt_request *request, size_t copy)
     return (float *)(void *)at;
 }
 
-/* Add up the sums of all copies of an expert, in place. NULL: it has no rows. */
+/* Add up the sums of all copies of an expert, in place. Returns the gradient.
+ * NULL: the expert has no rows. */
 static const float *add_up(const struct shunt_request *request, int expert,
                            size_t own_index)
 {
@@ -245,8 +249,8 @@ static const struct shunti_state_call reduce = {
 /* --- the call ------------------------------------------------------------------- */
 
 /* Find the plan of a handle. NULL: there is none, and *status is what the call
- * must return. If the handle still leads to a communicator, the other ranks
- * know. */
+ * must return. If the handle still leads to a communicator, the call was
+ * refused there, so the other ranks know. */
 static struct shunti_plan *plan_called(const struct shunt_moe_plan *handle,
                                        enum shunt_status *status)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Experts move from their homes to those of another placement. An expert goes
- * straight from rank to rank, as a block. Notes between rail peers and local
- * peers make sure that all ranks mean the same move.
+ * Experts move from their homes to the homes in another placement. An expert
+ * goes straight from rank to rank, as a block. By notes between rail peers and
+ * local peers, ranks check that all of them made the same call.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "src/comm.h"
 #include "src/trace/track.h"
 
-/* True if an expert stays on this rank, but in another place. */
+/* True if an expert stays on this rank, but at another address. */
 static bool shifts(const struct shunti_state_own *own, int32_t expert)
 {
     if (!shunti_state_has(&own->state, expert) ||
@@ -27,8 +27,8 @@ static bool shifts(const struct shunti_state_own *own, int32_t expert)
     return false;
 }
 
-/* Pack all that leaves its place before anything is written, so that the two
- * states may share memory. */
+/* Pack all experts that leave their address before any expert is written, so
+ * that the old and the new state may share memory. */
 static void begin(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
@@ -103,7 +103,7 @@ static bool same_arrays(const struct shunti_state_own *own)
     return true;
 }
 
-/* Prepare both states, and the traffic. */
+/* Prepare the old and the new state, and the traffic. */
 static enum shunt_status prepare(struct shunti_state_attempt *attempt,
                                  const struct shunti_placement *to,
                                  const struct shunt_moe_state *old_state,

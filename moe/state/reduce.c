@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients of copies go home, by the traffic of expert_traffic.h in reverse.
- * The copies of a node send them to their relay. The relay adds them up, and
- * sends the sum to the home.
+ * Reduce: gradients of copies go home, along the paths of expert_traffic.h in
+ * reverse. The copies of a node send them to their relay. The relay adds them
+ * up, and sends the sum to the home.
  *
  *     package to local peer:  this rank's gradients of experts that the peer
  *                             relays, or whose home the peer is
  *     package to rail peer:   this node's partial sums of the peer's experts
  *
- * The order is that of all sums (collectives/tree.h): first the ranks of a
- * node, ascending and with the home among them, then the nodes.
+ * The order of the additions is that of all sums (collectives/tree.h): first
+ * over the ranks of a node, ascending and with the home among them, then over
+ * the nodes.
  */
 #include <stdio.h>
 
@@ -40,15 +41,17 @@ static size_t partial_bytes(const struct shunti_state_own *own)
 
 /* --- what is added ------------------------------------------------------------------ */
 
-/* own->more has pointers to the operands of a sum: (nranks) of ranks, then
- * (nodes) of nodes. Behind them is a partial sum of this node. */
+/* own->more has pointers to the operands of a sum: (nranks) pointers to
+ * gradients of ranks, then (nodes) pointers to partial sums of nodes. Behind
+ * these is memory for a partial sum of this node. */
 static const void **operands_of(const struct shunti_state_own *own)
 {
     return own->more;
 }
 
-/* Find the gradients of an expert on the ranks of this node: its array `i`,
- * which begins at byte `at` of the packed state. Returns their number. */
+/* Find the gradients of an expert's part of array `i` on the ranks of this
+ * node. `at` is the offset of that part in the packed state. Returns the number
+ * of gradients. */
 static int gather(const struct shunt_request *request, int32_t expert, int i,
                   size_t at)
 {
@@ -93,8 +96,8 @@ static void add_node(const struct shunt_request *request, int32_t expert,
     }
 }
 
-/* Find the partial sums of an expert in the order of the nodes; `ours` is that
- * of this node. Returns their number. */
+/* Find the partial sums of an expert in the order of the nodes. `ours` is this
+ * node's partial sum. Returns the number of sums. */
 static int gather_nodes(const struct shunt_request *request, int32_t expert,
                         const unsigned char *ours, const void **nodes)
 {
@@ -119,7 +122,8 @@ static int gather_nodes(const struct shunt_request *request, int32_t expert,
     return n;
 }
 
-/* Add up the sums of an expert whose home is this rank, in place. */
+/* Add up all gradients of an expert whose home is this rank, into the home's
+ * gradients. */
 static void add_up(const struct shunt_request *request, int32_t expert)
 {
     const struct shunt_comm *comm = request->comm;
@@ -155,8 +159,8 @@ static void add_up(const struct shunt_request *request, int32_t expert)
 
 /* --- the operation ------------------------------------------------------------------- */
 
-/* The gradients for `peer`, if memory has them as they would be packed;
- * otherwise NULL. */
+/* The gradients for `peer`, if they lie in memory as if packed; otherwise
+ * NULL. */
 static const void *as_they_lie(const struct shunti_state_own *own, int peer)
 {
     const struct shunti_traffic_experts *out = &own->traffic.out;
@@ -199,8 +203,8 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* The gradients of all copies on this node have arrived: add them up for other
- * nodes. */
+/* Make this node's partial sums for other nodes. The gradients of all copies on
+ * this node have arrived. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;

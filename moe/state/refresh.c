@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies of experts get the state of their homes, by the traffic of
- * expert_traffic.h. A home sends it to its relays on other nodes, and each
- * relay to the copies on its node. Notes have at most a table, and are sent at
- * once. So calls behind this one need not wait for its payload.
+ * Refresh: copies of experts get the state of their homes, along the paths of
+ * expert_traffic.h. A home sends the state to its relays on other nodes, and
+ * each relay sends it to the copies on its node. Notes carry at most a table,
+ * and are sent at once. So later calls need not wait for the payload of this
+ * one.
  *
  *     to rail peer:   the experts that the peer passes on, as a block
  *     to local peer:  the peer's copies of this rank's experts, and of experts
  *                     that this rank relays. With several nodes this is a late
  *                     block, made when all that this rank relays has arrived.
  *
- * On one node there are no relays. There, copies read what they need while
- * their home computes: from the home's memory straight to their own, once it is
- * known that all ranks made the same call. The block is then the range of
+ * On one node there are no relays. A copy reads the state from its home's
+ * memory straight into its own, while the home computes. It begins once all
+ * ranks are known to have made the same call. The block is then the range of
  * memory in which the home's experts lie. The package says where in that range
- * each piece is. What cannot be read like that is packed in the call.
+ * each piece is. State that cannot be read in this way is packed in the call.
  */
 #include "moe/state/state_call.h"
 
@@ -38,7 +39,8 @@ static const unsigned char *relayed(const struct shunti_state_own *own,
     return own->in + (own->traffic.in.first[home] + i) * own->state.bytes;
 }
 
-/* Pack what goes to `peer`: experts of this rank, and those that it relays. */
+/* Pack the experts that go to `peer`: those whose home is this rank, and those
+ * that it relays. */
 static void pack(const struct shunt_request *request, int peer)
 {
     const struct shunti_state_own *own = shunti_state_own(request);
@@ -58,13 +60,14 @@ static void pack(const struct shunt_request *request, int peer)
 
 /* --- from memory to memory ---------------------------------------------------------- */
 
-/* In a table: the block is packed, and experts lie in it one behind the
- * other. */
+/* In a table, in place of an offset: the block is packed, so experts lie in it
+ * one behind the other. */
 #define PACKED UINT64_MAX
 
-/* own->more, on one node. By peer: how many pieces have arrived of its experts.
- * A piece is an expert's part of an array. Behind that are the tables that are
- * sent: the offset in the block of each piece that goes out. */
+/* own->more, on one node. First, by peer, the number of pieces of the peer's
+ * experts that have arrived. A piece is an expert's part of an array. Behind
+ * these are the tables that are sent: for each outgoing piece, its offset in
+ * the block. */
 static size_t *pieces_here(const struct shunti_state_own *own)
 {
     return own->more;
@@ -81,7 +84,7 @@ static size_t table_bytes(const struct shunti_state_own *own, size_t experts)
     return experts * (size_t)own->state.arrays * sizeof(uint64_t);
 }
 
-/* The range of memory that contains all that goes to a peer. */
+/* The range of memory that contains all experts that go to a peer. */
 struct range {
     const unsigned char *at;
     size_t bytes;
@@ -106,8 +109,8 @@ static struct range range_of(const struct shunti_state *state,
     return (struct range){(const unsigned char *)low, high - low};
 }
 
-/* True if `peer` may read its experts where they are. Small ones are in the
- * control message instead. */
+/* True if `peer` may read its experts from this rank's memory. Short state is
+ * in the control message instead. */
 static bool is_readable(const struct shunt_comm *comm, int peer, size_t bytes,
                         const struct range *range)
 {
@@ -146,7 +149,7 @@ static void offer(struct shunt_request *request, struct shunti_two_level *x,
     }
     shunti_two_level_send_block(request, peer, range.at, range.bytes);
     x->peer_states[peer].payload = bytes;
-    /* The block is read, not sent, so this rank may compute meanwhile. */
+    /* The peer reads the block, so this rank may compute meanwhile. */
     x->peer_states[peer].out[SHUNTI_BLOCK].in_place =
         shunti_readable(comm, peer, range.at, range.bytes);
 }
@@ -174,7 +177,8 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* Read pieces. None is written before all ranks have made the same call. */
+/* Read pieces from a peer's memory. No piece is read before all ranks are known
+ * to have made the same call. */
 static bool take_pieces(struct shunt_request *request,
                         struct shunti_two_level *x, int peer)
 {
@@ -242,7 +246,7 @@ static void ready(struct shunt_request *request, struct shunti_two_level *x)
             pack(request, r);
 }
 
-/* Unpack what has arrived. A relay may have no copy itself. */
+/* Unpack the experts that have arrived. A relay may have no copy itself. */
 static void finish(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunti_state_own *own = x->own;
@@ -258,8 +262,8 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
                                     own->in + i * own->state.bytes);
 }
 
-/* Bytes sent to a peer. On one node a block may be a range of which little is
- * read. */
+/* Bytes sent to a peer. On one node, count the experts and not the block: the
+ * peer may read only little of that range. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);

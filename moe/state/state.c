@@ -19,7 +19,7 @@
 
 enum { ARRAYS_MAX = 1 << 16 };
 
-/* Check and store the slots that a rank uses. *most: the highest slot, or
+/* Check and store the slots of this rank's experts. *most: the highest slot, or
  * -1. */
 static enum shunt_status
 check_slots(struct shunti_state *state, const struct shunt_moe_state *from,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The frame around the calls on experts' state; see state_call.h. */
+/* The common part of the calls on experts' state; see state_call.h. */
 #include "moe/state/state_call.h"
 
 #include <stdio.h>

@@ -16,7 +16,7 @@ static uint64_t leaves_of(uint64_t rows, size_t leaf_rows)
 }
 
 /* True if the range is inside the rows of an expert. There must be less than
- * 2^63 rows, so that the sizes of subtrees have 64 bits. */
+ * 2^63 rows, so that the size of each subtree fits into 64 bits. */
 static bool is_possible(const struct shunt_moe_range *range)
 {
     return range->all <= INT64_MAX && range->first <= range->all &&
@@ -41,7 +41,7 @@ size_t shunti_tree_levels(const struct shunt_moe_range *range, size_t leaf_rows,
         return 0;
     at = range->first / leaf_rows;
     end = last = leaves_of(range->first + range->count, leaf_rows);
-    if (end == leaves) /* as if the tree were full */
+    if (end == leaves) /* round up, as if the tree were full */
         while (end & (end - 1))
             end += end & (~end + 1);
     while (at < last) {
@@ -76,11 +76,11 @@ bool shunti_tree_fold(struct shunt_moe_tree *tree)
     for (;;) {
         unsigned char *last = &tree->level[tree->sums - 1];
         const uint64_t width = (uint64_t)1 << *last;
-        const uint64_t at = tree->next - width; /* its first leaf */
+        const uint64_t at = tree->next - width; /* number of its first leaf */
 
         if (at & width) {
-            /* The right one of a pair, whose left one may be on another
-             * copy. */
+            /* The subtree is the right one of a pair. Another copy may have the
+             * left one. */
             if (tree->sums < 2 || last[-1] != *last)
                 return false;
             last[-1]++;
@@ -89,7 +89,8 @@ bool shunti_tree_fold(struct shunt_moe_tree *tree)
         }
         if (!at || tree->next < tree->leaves)
             return false;
-        ++*last; /* nothing is behind it: it moves up a level */
+        ++*last; /* the subtree is the last one, and has no partner: it moves up
+                    a level */
         tree->next += width;
     }
 }
@@ -112,11 +113,12 @@ size_t shunt_moe_tree_sums(const struct shunt_moe_range *range,
     return range && leaf_rows ? shunti_tree_levels(range, leaf_rows, level) : 0;
 }
 
-/* The most sums at a time while a subtree is made of `leaves` leaves. Before
- * leaf k there is a sum for each bit that is set in k, and leaf k adds one. So
- * the result is 1 + the most bits that any k < leaves has. Candidates for k are
- * the last one; and for each bit that is set in the last one, the number that
- * has 0 there, 1 in all lower bits, and the same higher bits. */
+/* The most sums that exist at a time while a subtree of `leaves` leaves is
+ * made. Before leaf k there is a sum for each bit that is set in k, and leaf k
+ * adds one. So the result is 1 + the most bits that any k < leaves has. One
+ * candidate for k is the last leaf. For each bit that is set in the last leaf's
+ * number, there is another candidate. It has 0 in this bit, 1 in all lower
+ * bits, and the same higher bits. */
 static size_t most_sums(uint64_t leaves)
 {
     const uint64_t last = leaves - 1;
