@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies for one batch, and how many rows go to each. */
+/* Choose copies of experts for one batch, and how many rows each copy takes. */
 #include <shunt/balance.h>
 
 #include <math.h>
@@ -18,26 +18,28 @@ struct copy {
 };
 
 struct batch {
-    const int64_t *rows; /* (ranks, experts) */
+    const int64_t *rows; /* (ranks, experts) rows of each rank for each
+                            expert */
     const int32_t *placement;
-    const int *node; /* (ranks), or NULL */
+    const int *node; /* (ranks) node of each rank; or NULL */
     int ranks, experts;
     int64_t leaf; /* rows of a leaf */
-    int64_t mean; /* rows of a rank if all are equal, rounded up */
-    /* A rank with more rows than `ceiling` gives some away, down to `floor`.
-     * Others take rows up to `ceiling`. */
+    int64_t mean; /* rows of a rank if all ranks have equally many, rounded
+                     up */
+    /* A rank with more rows than `ceiling` passes rows on, down to `floor`.
+     * Other ranks take rows up to `ceiling`. */
     int64_t floor;
     int64_t ceiling;
-    int64_t *load;     /* (ranks) rows */
-    int64_t *home;     /* (ranks) rows without copies */
-    int64_t *all;      /* (experts) rows */
-    int64_t *left;     /* (experts) leaves at the expert's place */
-    int most_slots;    /* slots of each rank */
-    int *slots;        /* (ranks) free slots */
-    int *first_own;    /* (ranks + 1) where a rank's experts begin in `own` */
-    int32_t *own;      /* (experts) by rank, ascending */
-    int *copies;       /* (experts) index of its first copy; -1: none */
-    struct copy *copy; /* (ncopies) */
+    int64_t *load;  /* (ranks) rows of each rank now */
+    int64_t *home;  /* (ranks) rows of each rank if there were no copies */
+    int64_t *all;   /* (experts) rows of each expert */
+    int64_t *left;  /* (experts) leaves that each expert's home keeps */
+    int most_slots; /* slots that each rank has for copies */
+    int *slots;     /* (ranks) free slots of each rank */
+    int *first_own; /* (ranks + 1) where a rank's experts begin in `own` */
+    int32_t *own;   /* (experts) the experts by home, ascending */
+    int *copies;    /* (experts) index of the expert's first copy; -1: none */
+    struct copy *copy; /* (ncopies) all copies of all experts */
     int ncopies;
 };
 
@@ -58,8 +60,8 @@ static int64_t leaves_of(const struct batch *b, int64_t rows)
 
 /* --- how many rows each copy takes ------------------------------------------ */
 
-/* The highest rank that takes leaves of e. It takes the last leaf, which may be
- * short. */
+/* The highest rank that takes leaves of e. That rank takes the last leaf, which
+ * may have fewer rows. */
 static int last_of(const struct batch *b, int e)
 {
     int last = b->left[e] ? home_of(b, e) : -1;
@@ -70,7 +72,7 @@ static int last_of(const struct batch *b, int e)
     return last;
 }
 
-/* The rows of so many leaves of e. last: the last leaf is among them. */
+/* The rows of `leaves` leaves of e. last: the last leaf is among them. */
 static int64_t rows_of(const struct batch *b, int e, int64_t leaves, bool last)
 {
     return last ? b->all[e] - (leaves_of(b, b->all[e]) - leaves) * b->leaf
@@ -118,7 +120,7 @@ static void count(struct batch *b)
     b->first_own[b->ranks] = b->experts;
 }
 
-/* Start without copies. */
+/* Begin a try: remove all copies. */
 static void clear(struct batch *b)
 {
     memcpy(b->load, b->home, (size_t)b->ranks * sizeof(*b->load));
@@ -139,7 +141,7 @@ static struct copy *copy_on(struct batch *b, int e, int rank)
     return NULL;
 }
 
-/* The rank that should take rows of e from `from`; -1: none has room. */
+/* Choose the rank that takes rows of e from `from`. -1: no rank has room. */
 static int taker(struct batch *b, int e, int from)
 {
     int best = -1;
@@ -155,7 +157,7 @@ static int taker(struct batch *b, int e, int from)
     return best;
 }
 
-/* Give leaves of e to the copy on `to`. */
+/* Pass leaves of e from its home to the copy on `to`. */
 static void pass(struct batch *b, int e, int to, int64_t leaves)
 {
     struct copy *copy = copy_on(b, e, to);
@@ -179,14 +181,15 @@ static void pass_back(struct batch *b, int e, int to, int64_t leaves)
     b->left[e] += leaves;
     if (copy->leaves)
         return;
-    /* This copy was the newest. */
+    /* This copy was made last, so it is the first of its list. */
     b->copies[e] = copy->next;
     b->ncopies--;
     b->slots[to]++;
 }
 
-/* The leaves that `to` takes from a rank with `before` rows. Rounded to the
- * nearest; but not above the ceiling, if floor and ceiling differ. */
+/* The number of leaves that `to` takes from a rank with `before` rows, rounded
+ * to the nearest. If floor and ceiling differ, `to` must not exceed the
+ * ceiling. */
 static int64_t leaves_for(const struct batch *b, int64_t before, int to)
 {
     const int64_t room = b->ceiling - b->load[to];
@@ -198,8 +201,8 @@ static int64_t leaves_for(const struct batch *b, int64_t before, int to)
                                                             : leaves;
 }
 
-/* Move leaves of e away from its place, the rank with the greatest load. False:
- * that would not help. */
+/* Move leaves of e away from its home, which is the rank with the greatest
+ * load. False: no move lowers that load. */
 static bool give(struct batch *b, int e)
 {
     const int from = home_of(b, e), to = taker(b, e, from);
@@ -213,7 +216,7 @@ static bool give(struct batch *b, int e)
     for (int down = 0; down < 2 && leaves; down++, leaves--) {
         (void)add_rows(b, e, -1);
         pass(b, e, to, leaves);
-        /* The last leaf may have changed its rank. */
+        /* The last leaf may be on another rank now, so compare the loads. */
         if (add_rows(b, e, 1) < before)
             return true;
         (void)add_rows(b, e, -1);
@@ -223,8 +226,9 @@ static bool give(struct batch *b, int e)
     return false;
 }
 
-/* The expert at `rank` that has most leaves there; of equal ones the lowest.
- * With `before`: the next one in that order. -1: there is none. */
+/* The expert of home `rank` that has the most leaves there; of equal ones, the
+ * lowest. before: -1, or an expert; then returns the next one in that order.
+ * -1: there is none. */
 static int next_own(const struct batch *b, int rank, int before)
 {
     int best = -1;
@@ -250,7 +254,7 @@ static int fullest(const struct batch *b)
     return most;
 }
 
-/* Lower the greatest load; false: nothing more can be done. */
+/* Lower the greatest load. False: it cannot become lower, or need not. */
 static bool level(struct batch *b)
 {
     const int from = fullest(b);
@@ -294,9 +298,10 @@ static size_t write_result(const struct batch *b,
 /* --- goals ------------------------------------------------------------------- */
 
 enum {
-    TRIES = 4,   /* tries that keep to the goal's bound, if any can */
-    CHEAPER = 4, /* if copies have a price: tries that leave more rows above
-                    the bound; the last has no copies */
+    TRIES = 4,   /* number of tries that do not exceed the goal's bound, if that
+                    is possible */
+    CHEAPER = 4, /* if copies have a price: number of further tries, which leave
+                    more rows above the bound; the last one has no copies */
 };
 
 static void share_out(struct batch *b, int64_t floor, int64_t ceiling)
@@ -321,8 +326,8 @@ static void attempt(struct batch *b, const struct shunt_balance_goal *goal,
     if (i < TRIES) {
         share_out(b, floors[i], ceilings[i]);
     } else {
-        /* Leave a half, a quarter, or an eighth of what is above the bound; or
-         * all. */
+        /* Leave a half, a quarter, an eighth, or all of the rows above the
+         * bound. */
         clear(b);
         const int64_t above = b->load[fullest(b)] - bound;
 
@@ -334,11 +339,11 @@ static void attempt(struct batch *b, const struct shunt_balance_goal *goal,
 struct outcome {
     int64_t most; /* rows of the fullest rank */
     int copies;
-    int busiest; /* copies of the rank that sends or receives most of them */
+    int busiest; /* the most copies that any rank sends, or receives */
 };
 
-/* The outcome of a try. A rank has used most_slots - slots for the copies
- * that it receives. sent: (ranks) scratch. */
+/* Find the outcome of a try. A rank receives most_slots - slots copies. sent:
+ * (ranks) scratch. */
 static struct outcome outcome_of(const struct batch *b, int *sent)
 {
     struct outcome out = {.most = b->load[fullest(b)], .copies = b->ncopies};

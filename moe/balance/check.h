@@ -8,7 +8,8 @@
 
 #include <shunt/status.h>
 
-/* `call` is the name of the public function, for error texts. */
+/* In all functions, `call` is the name of the public function, for error
+ * texts. */
 
 /* Check that ranks and experts are 1 or more. */
 enum shunt_status shunti_balance_sizes(const char *call, int ranks,
@@ -25,7 +26,7 @@ enum shunt_status shunti_balance_placement(const char *call,
 
 enum shunt_status shunti_balance_no_memory(const char *call);
 
-/* The rank of expert e. NULL: in the default placement. */
+/* The home of expert e. placement: NULL for the default placement. */
 static inline int shunti_balance_home(const int32_t *placement, int ranks,
                                       int experts, int e)
 {

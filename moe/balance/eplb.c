@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies of experts for equal loads of nodes and of ranks (EPLB). */
+/* Choose copies of experts, so that nodes and ranks have equal loads (EPLB). */
 #include <shunt/balance.h>
 
 #include <stdlib.h>
@@ -13,19 +13,19 @@ struct item {
     int32_t number;
 };
 
-/* All arrays have room for all experts or for the copies of a node, whichever
- * are more. */
+/* State of shunt_balance_eplb(). Each array has room for all experts, or for
+ * the copies of a node if these are more. */
 struct eplb {
     int experts, groups, nodes, ranks, slots;
     struct item *items;
-    double *sums;    /* of bins */
-    int *filled;     /* items in each bin */
-    int32_t *packed; /* numbers, bin by bin */
-    int32_t *order;  /* (experts) experts, node by node */
-    /* (copies of a node) Expert of each, as an index in the node's part of
-     * `order`. */
+    double *sums;    /* load of each bin */
+    int *filled;     /* number of items in each bin */
+    int32_t *packed; /* numbers of the packed items, bin by bin */
+    int32_t *order;  /* (experts) ids of the experts, node by node */
+    /* (copies of a node) The expert of each copy, as an index in the node's
+     * part of `order`. */
     int32_t *which;
-    int *copies; /* (experts of a node) */
+    int *copies; /* (experts of a node) number of copies */
 };
 
 static int heavier_first(const void *a, const void *b)
@@ -37,8 +37,8 @@ static int heavier_first(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Pack n items into bins of n / bins each. If each bin gets one, they stay in
- * order. */
+/* Pack n items into bins of n / bins items each. If each bin gets one item, the
+ * items stay in order. */
 static void pack(struct eplb *p, int n, int bins)
 {
     int room = n / bins;
@@ -75,8 +75,8 @@ static void groups_to_nodes(struct eplb *p, const double *loads)
             p->order[g * size + i] = p->packed[g] * size + i;
 }
 
-/* Make copies of a node's n experts, which begin at `own`, until there are
- * `copies`. */
+/* Make copies of a node's n experts, whose ids are at `own`, until there are
+ * `copies` copies. */
 static void replicate(struct eplb *p, const double *loads, const int32_t *own,
                       int n, int copies)
 {

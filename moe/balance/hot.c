@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies of hot experts on every rank. */
+/* Choose hot experts, which then have a copy on every rank. */
 #include <shunt/balance.h>
 
 #include <stdlib.h>
@@ -9,12 +9,14 @@
 #include "src/base/error.h"
 
 struct hot {
-    const double *loads; /* (ranks, experts) */
+    const double *loads; /* (ranks, experts) rows of each rank for each
+                            expert */
     const int32_t *placement;
     int ranks, experts;
-    double *total; /* (experts) rows of all ranks; -1: it is hot already */
+    double *total; /* (experts) rows of all ranks; -1: the expert is already
+                      hot */
     double *load;  /* (ranks) rows at present */
-    double *then;  /* (ranks) rows with one more hot expert */
+    double *then;  /* (ranks) rows if one more expert were hot */
 };
 
 static int home_of(const struct hot *h, int e)

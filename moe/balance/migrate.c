@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Experts that should move to other ranks. */
+/* Choose experts that should move to other ranks. */
 #include <shunt/balance.h>
 
 #include <math.h>
@@ -14,11 +14,11 @@ struct expert {
     int32_t number;
 };
 
-/* A heap of ranks with free slots; the least loaded is the first. */
+/* A heap of the ranks with free slots. The least loaded rank is the first. */
 struct heap {
     int32_t *rank;
     int n;
-    const double *load; /* (ranks) */
+    const double *load; /* (ranks) load of each rank */
 };
 
 static int heavier_first(const void *a, const void *b)
@@ -37,7 +37,8 @@ static int before(const struct heap *h, int a, int b)
     return x < y || (x == y && h->rank[a] < h->rank[b]);
 }
 
-/* Restore the heap: its first entry has become heavier, or is a new one. */
+/* Restore the heap after its first entry has become heavier, or was
+ * replaced. */
 static void sink(struct heap *h)
 {
     int at = 0;
@@ -61,10 +62,10 @@ struct migrate {
     const double *loads;
     const int32_t *placement;
     int ranks, experts;
-    struct expert *order; /* (experts) */
+    struct expert *order; /* (experts) heaviest first */
     struct heap heap;
-    int *free;    /* (ranks) slots */
-    double *load; /* (ranks) */
+    int *free;    /* (ranks) free slots */
+    double *load; /* (ranks) load of each rank */
 };
 
 static int home_of(const struct migrate *m, int e)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Slots as a placement and replicas. */
+/* Turn an assignment of experts to slots into a placement and replicas. */
 #include <shunt/balance.h>
 
 #include <stdbool.h>
@@ -8,7 +8,8 @@
 #include "moe/balance/check.h"
 #include "src/base/error.h"
 
-/* The ranks of expert e's copies are rank[first[e]] and on, ascending. */
+/* The ranks of expert e's copies are rank[first[e]] to rank[first[e + 1] - 1],
+ * ascending. */
 struct copies {
     size_t *first; /* (experts + 1) */
     int32_t *rank;

@@ -63,7 +63,7 @@ static void limited(const float *scores, int size, int groups,
     }
     for (size_t i = 0; i < open->n; i++)
         is_open[open->number[i]] = true;
-    /* In the order of groups, so that of equal scores the lower number is
+    /* Offer the groups in order, so that of equal scores the lower number comes
      * first. */
     for (int g = 0; g < groups; g++)
         if (is_open[g])

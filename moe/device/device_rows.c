@@ -22,7 +22,7 @@ struct piece {
 
 struct to {
     struct piece piece;
-    size_t begin, count; /* its part of the lists `token` and `row` */
+    size_t begin, count; /* the rank's range of the lists `token` and `row` */
 };
 
 struct shunti_device_rows {
@@ -32,25 +32,28 @@ struct shunti_device_rows {
     unsigned device;
     const unsigned char *tokens;
     unsigned char *rows;
-    unsigned char *device_window; /* this rank's; NULL: it has none */
-    size_t first, count;          /* tokens of the cut */
+    unsigned char *device_window; /* this rank's device window; NULL: it has
+                                     none */
+    size_t first, count;          /* first token of the cut; number of tokens */
     enum shunt_status failed;
 
-    uint32_t *token, *row; /* by rank: which token goes to which row */
-    /* The cut's tokens on the host, once some are needed. */
+    uint32_t *token, *row; /* lists by rank: token[i] goes to row[i] */
+    /* Copy of the cut's tokens on the host; NULL until they are needed. */
     unsigned char *host;
     struct piece to_host;
     unsigned char *zero; /* a row of zeros on the host */
     struct piece zeros;
 
     bool finishing;
-    /* (total, hidden) Rows that came by the host, there. */
+    /* (total, hidden) Memory on the host with the rows that came through the
+     * host. */
     unsigned char *carried;
-    /* Rows that came by the device window, then rows that came by the host;
-     * then lists for gaps. */
+    /* Three lists: of rows that came through the device window; of rows that
+     * came through the host; and of gaps (make_zeros()). */
     uint32_t *list;
     struct piece landed, from_host;
-    bool *lands;    /* (nranks) its rows arrive in the device window */
+    bool *lands;    /* (nranks) true: the rank's rows arrive in the device
+                       window */
     struct to to[]; /* (nranks) */
 };
 
@@ -127,7 +130,7 @@ static bool make_lists(struct shunti_device_rows *d)
     return true;
 }
 
-/* Gaps are filled with copies of one row of zeros. */
+/* Prepare to fill the gaps between rows with copies of one row of zeros. */
 static bool make_zeros(struct shunti_device_rows *d, char *why, size_t why_len)
 {
     const size_t gaps = d->cut.from ? 0 : shunti_plan_list_gaps(d->plan, NULL);
@@ -181,7 +184,7 @@ shunti_device_rows_create(struct shunti_plan *plan, struct shunti_cut cut,
     if (device & SHUNTI_DEVICE_ROWS && ranks > 1)
         d->device_window = shunti_device_window_own(plan, which);
     for (size_t r = 0; r < ranks; r++)
-        d->to[r].piece.done = true; /* until give() makes one */
+        d->to[r].piece.done = true; /* until give() makes a piece */
     return d;
 }
 
@@ -202,7 +205,8 @@ static void give(struct shunti_device_rows *d, int rank, unsigned char *rows)
     to->piece.copy.between_devices = true;
 }
 
-/* Some rank's rows are on the host, so the tokens must go there. */
+/* Request a copy of the tokens on the host, because some rank receives its rows
+ * there. */
 static void want_host(struct shunti_device_rows *d, size_t rows)
 {
     if (d->device & SHUNTI_DEVICE_TOKENS && rows)
@@ -252,7 +256,7 @@ bool shunti_device_rows_meet_self(struct shunti_device_rows *d)
 
 /* --- copies ----------------------------------------------------------------------- */
 
-/* Begin a copy, or test it. True: it has ended now. */
+/* Begin a copy, or test it. True: the copy has ended now. */
 static bool advance(struct shunti_device_rows *d, struct piece *piece,
                     char *why, size_t why_len)
 {
@@ -272,8 +276,7 @@ static bool advance(struct shunti_device_rows *d, struct piece *piece,
     return !st;
 }
 
-/* Copy the tokens to the host, if some rank that the engine does not serve
- * needs them. */
+/* Copy the tokens to the host, if some rank needs them there. */
 static bool copy_tokens_to_host(struct shunti_device_rows *d, char *why,
                                 size_t why_len)
 {
@@ -320,8 +323,8 @@ bool shunti_device_rows_sent(const struct shunti_device_rows *d, int rank)
 
 /* --- the end ------------------------------------------------------------------------ */
 
-/* List the rows of the cut that came by the device window; or, with landed
- * false, those in the host's window. */
+/* List rows of the cut. landed: those that came through the device window;
+ * otherwise those in the host window. */
 static size_t list_from(struct shunti_device_rows *d, bool landed,
                         uint32_t *list)
 {
@@ -340,7 +343,8 @@ static size_t list_from(struct shunti_device_rows *d, bool landed,
     return n;
 }
 
-/* Rows of ranks that cannot open the device window came by the host. */
+/* Correct `lands`: rows of ranks that cannot open the device window came
+ * through the host. */
 static void forget_unreached(struct shunti_device_rows *d)
 {
     for (int r = 0; r < d->plan->moe->nranks; r++)
@@ -406,7 +410,7 @@ enum shunt_status shunti_device_rows_finish(struct shunti_device_rows *d,
                : SHUNT_IN_PROGRESS;
 }
 
-/* Wait for a copy under way, which still uses the memory. */
+/* Wait for a copy that is under way and still uses the memory. */
 static void await(struct shunti_device_rows *d, struct piece *piece)
 {
     char why[512];

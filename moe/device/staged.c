@@ -20,15 +20,16 @@
 
 /* The part of an argument that is copied, in either direction. */
 struct what {
-    size_t offset, bytes;         /* of one piece, if there is no list */
-    struct shunti_copy_rows rows; /* otherwise these rows, */
-    uint32_t *list;               /* which are listed here; NULL: one piece */
+    size_t offset, bytes;         /* without a list: one piece at this offset */
+    struct shunti_copy_rows rows; /* with a list: the rows to copy */
+    uint32_t *list;               /* numbers of these rows; NULL: one piece */
 };
 
 struct state {
     struct shunti_staged staged;
     struct what what[SHUNTI_STAGED_MAX];
-    struct shunti_device_copy copy[SHUNTI_STAGED_MAX]; /* to the device */
+    struct shunti_device_copy copy[SHUNTI_STAGED_MAX]; /* copies of results to
+                                                          the device */
 };
 
 static struct state *state_of(const struct shunt_request *request)
@@ -36,9 +37,8 @@ static struct state *state_of(const struct shunt_request *request)
     return (struct state *)(void *)(uintptr_t)request->state;
 }
 
-/* Wait before the next look, since a device does not report the end of a copy.
- * Most copies take microseconds. A device that takes longer may be looked at
- * less often. */
+/* Pause before the next test, since a device does not report the end of a copy.
+ * Most copies take microseconds. If a copy takes longer, test it less often. */
 static void rest(unsigned looks)
 {
     const struct timespec nap = {.tv_nsec = 50000};
@@ -58,8 +58,9 @@ static void count(struct shunt_comm *comm,
     shunti_comm_leave(comm);
 }
 
-/* Begin the copy, if it has not begun. Then test it or wait for it. The engine
- * ends it with an error if the device is lost or takes too long. */
+/* Begin the copy, if it has not begun. Then test the copy, or wait for it. If
+ * the device is lost or takes too long, the engine ends the copy with an
+ * error. */
 static enum shunt_status copy_over(struct shunt_comm *comm,
                                    struct shunti_device_copy *copy, bool wait,
                                    char *why, size_t why_len)
@@ -80,8 +81,8 @@ static enum shunt_status copy_over(struct shunt_comm *comm,
     }
 }
 
-/* Find the part of an argument that the call reads or writes. The first part of
- * a plan also writes the gaps. False: no memory. */
+/* Find the part of an argument that the call reads or writes. A call of the
+ * first part also writes the gaps. False: no memory. */
 static bool find(const struct shunti_plan *plan, struct shunti_cut cut,
                  const struct shunti_staged_argument *arg, struct what *what)
 {
@@ -93,7 +94,8 @@ static bool find(const struct shunti_plan *plan, struct shunti_cut cut,
     if (shunti_cut_is_whole(plan, cut))
         return true;
     if (!(arg->way & SHUNTI_STAGED_ROWS)) {
-        what->bytes = arg->span.bytes / plan->tokens; /* not 0: it has bytes */
+        what->bytes = arg->span.bytes / plan->tokens; /* not 0 tokens, since
+                                                         span.bytes is not 0 */
         what->offset = first * what->bytes;
         what->bytes *= end - first;
         return true;
@@ -185,7 +187,7 @@ static enum shunt_status run(struct shunt_request *request, bool wait)
         shunti_request_error(request, st, "%s", shunti_error_last());
         shunti_comm_leave(request->comm);
     }
-    /* Do not copy what a failed call has written. */
+    /* After an error, do not copy the call's results. */
     return request->error ? request->error : copy_results(request, wait);
 }
 
@@ -197,8 +199,8 @@ static const struct shunti_class staged_class = {
 
 /* --- before the call ------------------------------------------------------------ */
 
-/* An earlier argument in the same memory: both then use one copy. NULL: there
- * is none. */
+/* An earlier argument that has the same memory, whose copy both can use. NULL:
+ * there is none. */
 static const struct shunti_staged_argument *
 same(const struct shunti_staged *staged, int i)
 {
