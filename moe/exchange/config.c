@@ -42,7 +42,7 @@
 /* --- what is compared --------------------------------------------------------- */
 
 enum {
-    FIELD_EXCHANGE, /* in set_placement only */
+    FIELD_EXCHANGE, /* set only in set_placement */
     FIELD_HIDDEN,
     FIELD_DTYPE,
     FIELD_EXPERTS,
@@ -82,10 +82,11 @@ static const char *const field_names[FIELDS] = {
 struct terms {
     struct shunti_argument_check check;
     uint64_t field[FIELDS];
-    /* Slots that are free on this rank; after agree(): on every rank. */
+    /* Slots that are free on this rank; after agree(): slots that are free on
+     * every rank. */
     uint64_t free[SHUNTI_EXCHANGES_WORDS];
-    /* After agree(): the number of its last operation, which is the same on all
-     * ranks, and another one each time. */
+    /* After agree(): the number of the last operation of agree(). The number is
+     * the same on all ranks, and different for each call. */
     uint64_t number;
 };
 
@@ -198,7 +199,7 @@ static enum shunt_status check_memory(size_t tokens, size_t topk, size_t bytes)
                : SHUNT_OK;
 }
 
-/* Make what a plan needs of a placement: *order and *copy_rows. */
+/* Make *order and *copy_rows, which plans on a placement need. */
 static enum shunt_status prepare_placement(const struct shunt_moe *moe,
                                            const struct shunti_placement *p,
                                            struct shunti_order *order,
@@ -217,8 +218,9 @@ static enum shunt_status prepare_placement(const struct shunt_moe *moe,
     return SHUNT_ERR_MEMORY;
 }
 
-/* Fill in modes that are AUTO. The configuration takes precedence over the
- * environment, and its `mode` also holds for combine. */
+/* Fill in modes that are AUTO. A mode in the configuration takes precedence
+ * over the environment. `mode` also applies to combine, if combine_mode is
+ * AUTO. */
 static void fill_in_modes(struct shunt_moe_config *c)
 {
     enum shunt_moe_mode environment[SHUNTI_TOWARDS];
@@ -319,7 +321,8 @@ _Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                        sizeof(struct shunt_moe_plan_options),
                "padding at the end of a public struct");
 
-/* Read the fields that the caller's struct has. The rest are defaults. */
+/* Read the fields that the caller's struct has, and set the others to their
+ * defaults. */
 static enum shunt_status read_config(struct shunt_moe_config *c,
                                      const struct shunt_moe_config *from,
                                      char *why, size_t len)
