@@ -7,7 +7,7 @@
  *
  * Where chunks are too short for their link, one all-gather contains several of
  * them. Where nothing can be overlapped (worthwhile.h), one all-gather contains
- * everything, and the product waits for it. The tiles are the same. On one
+ * all chunks, and the product waits for it. The tiles are the same. On one
  * node, and for few rows, a tile spans the rows of all ranks
  * (shunti_tiles_together()).
  */
@@ -36,16 +36,19 @@ struct state {
     struct shunt_allgather_gemm_args args;
     struct shunti_fused_out out;
     size_t *counts, *begins; /* (nranks) rows of each rank; its first row */
-    size_t *bytes, *displs;  /* (nranks) for one all-gather */
-    size_t chunks, gathers;  /* how many of each */
-    size_t together;         /* chunks of one all-gather */
-    bool waits; /* this rank's own rows, too, wait for the all-gather */
+    size_t *bytes, *displs;  /* (nranks) arguments of one all-gather */
+    size_t chunks, gathers;  /* number of chunks; number of all-gathers */
+    size_t together;         /* number of chunks in one all-gather */
+    bool waits; /* the product of this rank's own rows also waits for the
+                   all-gather */
     bool whole; /* tiles span all rows (shunti_tiles_together()) */
-    /* Not NULL if the terms were not gathered before the call: all rows arrive
-     * here, and are copied to `gathered` once the all-gather has succeeded. */
+    /* If the terms were not gathered before the call, all rows arrive in this
+     * memory. They are copied to `gathered` once the all-gather has succeeded.
+     * NULL: the terms were gathered. */
     unsigned char *arrivals;
-    struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: it is over */
-    float *scratch; /* for one tile; NULL: tiles are written to `out` */
+    struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: this all-gather is
+                                                       over */
+    float *scratch; /* memory for one tile; NULL: tiles are written to `out` */
     /* The next tile: number `tile` of part number `part`. */
     size_t part, tile;
 };
@@ -166,7 +169,7 @@ static bool prepare(struct shunt_request *request, const void *args,
 
 /* --- rows that arrive ----------------------------------------------------- */
 
-/* Where this rank's rows are in `gathered`. */
+/* The address of this rank's rows in `gathered`. */
 static unsigned char *own_place(const struct shunt_request *request)
 {
     const struct state *s = state_of((struct shunt_request *)request);
@@ -268,7 +271,7 @@ static bool gather_over(struct shunt_request *request, size_t i, bool wait)
     return true;
 }
 
-/* Have all of a part's rows arrived? */
+/* True if all rows of the part have arrived. */
 static bool is_there(struct shunt_request *request, const struct part *part,
                      bool wait)
 {
@@ -283,8 +286,8 @@ static bool is_there(struct shunt_request *request, const struct part *part,
     return true;
 }
 
-/* Advance the oldest all-gather that is not over. All others advance with
- * it. */
+/* Advance the oldest all-gather that is not over. The step also advances all
+ * others. */
 static void progress(struct shunt_request *request)
 {
     struct state *s = state_of(request);

@@ -37,8 +37,8 @@ bool shunti_composed_over(struct shunt_request *request,
     return true;
 }
 
-/* Start the collectives. A failure of the communicator ends the call here.
- * After any other error the caller gets the request, and shunt_wait() returns
+/* Start the collectives. If the communicator has failed, the call ends here.
+ * After any other error, the caller gets the request, and shunt_wait() returns
  * the error. */
 static enum shunt_status begin(const struct shunti_fused_call *call,
                                struct shunt_request *request, uint64_t digest)
@@ -50,7 +50,7 @@ static enum shunt_status begin(const struct shunti_fused_call *call,
                          });
     if (!shunti_composed_lost(request))
         return SHUNT_OK;
-    call->class->run(request, true); /* collects what was under way */
+    call->class->run(request, true); /* ends the operations under way */
     shunti_comm_enter(call->comm);
     shunti_fail_again(&call->comm->error, request->error_text
                                               ? request->error_text
@@ -72,8 +72,8 @@ static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
     return st ? st : shunt_wait(request);
 }
 
-/* Gather the terms. The all-gather has a digest, too, so that all ranks notice
- * if others did not gather the terms. */
+/* Gather the terms. This all-gather also has a digest, so that all ranks notice
+ * if some ranks do not gather the terms. */
 static enum shunt_status ask(const struct shunti_fused_call *call,
                              const struct shunti_terms *terms)
 {
@@ -83,7 +83,7 @@ static enum shunt_status ask(const struct shunti_fused_call *call,
 }
 
 /* Refuse the call. The other ranks may be in the call's collective, or in the
- * all-gather of terms. They see the refusal in either. */
+ * all-gather of terms. They receive the refusal in either. */
 static enum shunt_status refuse(const struct shunti_fused_call *call,
                                 const struct shunti_terms *terms)
 {

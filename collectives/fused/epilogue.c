@@ -2,8 +2,9 @@
 /*
  * The epilogue; see epilogue.h, and struct shunt_epilogue for what it computes.
  *
- * The epilogue handles a row at a time, in pieces that stay in the first-level cache.
- * Each step is a loop over one piece, simple enough to be vectorised.
+ * The epilogue handles one row at a time, in pieces that stay in the
+ * first-level cache. Each step is a loop over one piece, simple enough to be
+ * vectorized.
  */
 #include "collectives/fused/epilogue.h"
 

@@ -3,12 +3,12 @@
  * GEMM + reduce-scatter: while one panel of columns of the product is computed,
  * the reduce-scatters of the panels before it are under way.
  *
- * A panel in scratch memory is (rows, width), packed. So the segments of the
- * owners, which are rows in rank order, lie one behind the other, as
+ * A panel in scratch memory is (rows, width), packed. So the ranks' segments,
+ * which are ranges of rows in rank order, lie one behind the other, as
  * reduce_scatterv needs them. A tile need not end where a segment ends. The
  * tiles of a panel may be computed in any order, because its reduce-scatter
- * begins after the last. There is scratch memory for PANELS panels: the product
- * waits while all others are under way.
+ * begins after the last. There is scratch memory for PANELS panels. The product
+ * waits if all of them are under way.
  *
  * Where panels are too short for their link, several are sent as one. Where
  * nothing can be overlapped (worthwhile.h), all are sent as one. The tiles are
@@ -29,14 +29,16 @@
 #include "src/trace/track.h"
 
 struct panel {
-    struct shunt_request *request; /* its reduce-scatter; NULL: none */
+    struct shunt_request *request; /* the panel's reduce-scatter; NULL: none is
+                                      under way */
     size_t col, cols;
-    float *product; /* (rows, cols) */
+    float *product; /* (rows, cols) these columns of the product */
     float *sum;     /* (rows of this rank, cols); may be `out` */
 };
 
-/* Panels in scratch memory: one is computed, the others are under way. With two
- * panels, a rank that is late by a tile or two would hold up the others. */
+/* The number of panels in scratch memory: one is computed, and the sums of the
+ * others are under way. With two panels, a rank that is late by a tile or two
+ * would hold up the others. */
 enum { PANELS = 4 };
 
 struct state {
@@ -44,12 +46,14 @@ struct state {
     struct shunti_fused_out out;
     size_t *counts;   /* (nranks) rows of each rank's segment */
     size_t *elements; /* (nranks) elements of each segment of a panel */
+    /* Cuts of the columns: into panels that are computed at once; into one or
+     * more of these, which are sent at once. */
     struct shunti_cut computed, sent;
     bool trusts; /* the terms were not gathered: `out` is not written before the
                  * sum has succeeded */
-    size_t panels;              /* panels in use: 1 if nothing is overlapped */
+    size_t panels; /* number of panels in use: 1 if nothing is overlapped */
     struct panel panel[PANELS]; /* panel number i is panel[i % panels] */
-    size_t next;                /* panels whose sum has been started */
+    size_t next; /* number of panels whose sum has been started */
     void *scratch[2 * PANELS];
 };
 
@@ -179,7 +183,8 @@ static bool advance(struct shunt_request *request, struct panel *panel,
     return true;
 }
 
-/* Advance the oldest sum that is under way. All others advance with it. */
+/* Advance the oldest sum that is under way. The step also advances all other
+ * sums. */
 static void progress(struct shunt_request *request)
 {
     struct state *s = state_of(request);
@@ -260,7 +265,7 @@ static enum shunt_status run(struct shunt_request *request, bool wait)
     struct state *s = state_of(request);
     bool over = true;
 
-    /* The oldest one first. */
+    /* Advance the oldest sum first. */
     for (size_t i = 0; i < s->panels && over; i++)
         over = advance(request, &s->panel[(s->next + i) % s->panels], wait);
     return over ? SHUNT_OK : SHUNT_IN_PROGRESS;

@@ -8,18 +8,19 @@
  * fit the register blocks of matrix products. */
 #define ROW_UNIT 16
 #define COL_UNIT 64
-/* Least bytes of a part, for the rank that receives most. In smaller parts, the
- * time of a message is not that of its bytes. */
+/* Least bytes of a part, for the rank that receives most. A smaller part takes
+ * longer than the transfer of its bytes. */
 #define PART_BYTES ((size_t)32 << 10)
 /* Least rows of a chunk: a product of fewer rows takes as long as reading its
  * other matrix. */
 #define CHUNK_ROWS 64
-/* Most bytes of a panel on one node. Its sum takes as many bytes if there is
- * one rank. */
+/* Most bytes of a panel on one node. The sum of a panel takes as many bytes
+ * again if there is one rank. */
 #define NODE_PANEL_BYTES (SHUNTI_SCRATCH_KEPT / 2)
-/* At most so many rows are multiplied at once. (LIBXSMM on two ranks, 960
- * columns by 480: one product of all rows took 46 us less than one of each
- * rank's 16 rows. Gathering them takes 100 us at 10 Gbit/s.) */
+/* If a product has at most so many rows, the rows of all ranks are multiplied
+ * together. (LIBXSMM on two ranks, 960 columns by 480: one product of all rows
+ * took 46 us less than one of each rank's 16 rows. Gathering them takes 100 us
+ * at 10 Gbit/s.) */
 #define FEW_ROWS 32
 
 static size_t least(size_t a, size_t b)
@@ -41,7 +42,7 @@ static struct shunti_cut cut(size_t length, size_t most, size_t unit)
     return c;
 }
 
-/* Into how many parts `units` and `bytes` may be cut. At least 1. */
+/* The most parts into which `units` and `bytes` may be cut; at least 1. */
 static size_t parts(size_t units, size_t bytes)
 {
     size_t most = least(SHUNTI_PARTS_MAX, least(units, bytes / PART_BYTES));

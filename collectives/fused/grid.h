@@ -40,14 +40,14 @@ static inline size_t shunti_part(const struct shunti_cut *cut, size_t i)
 /* The panels of columns of GEMM + reduce-scatter, for a product of `rows` rows.
  * `most_rows` is the largest segment of a rank. On one node, where no
  * communication is overlapped, panels are wide, because a narrow product is
- * slower. They are at most so wide that scratch memory is kept between calls
- * (src/base/scratch.h): other memory would be cleared by the kernel in each
+ * slower. But a panel must fit into scratch memory that is kept between calls
+ * (src/base/scratch.h). Other memory would be cleared by the kernel in each
  * call. */
 struct shunti_cut shunti_cut_panels(size_t cols, size_t rows, size_t most_rows,
                                     int nodes);
 
-/* The number of chunks of each rank's rows in all-gather + GEMM. Of n rows,
- * chunk i are the rows from shunti_chunk_begin(n, i, chunks) to
+/* The number of chunks of each rank's rows in all-gather + GEMM. If a rank has
+ * n rows, its chunk i has the rows from shunti_chunk_begin(n, i, chunks) to
  * shunti_chunk_begin(n, i + 1, chunks) - 1. */
 size_t shunti_chunks(size_t most_rows, size_t row_bytes);
 
@@ -57,7 +57,7 @@ static inline size_t shunti_chunk_begin(size_t rows, size_t i, size_t chunks)
     return rows / chunks * i + rows % chunks * i / chunks;
 }
 
-/* The same length in larger parts, each of which is `together` parts of
+/* Cut the same length into larger parts, each of which is `together` parts of
  * `cut`. */
 struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
                                       size_t together);
@@ -65,10 +65,11 @@ struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
 /* True if all-gather + GEMM has tiles of all `rows` together, instead of each
  * rank's rows by themselves. Then the product waits for all rows. This is
  * better for few rows, since most time is then spent reading the other matrix.
- * One panel is also better on one node, where no waiting can be overlapped. */
+ * Such tiles are also better on one node, where no waiting can be
+ * overlapped. */
 bool shunti_tiles_together(size_t rows, int nodes);
 
-/* The rows, and the columns, of a product cut into tiles. */
+/* Cut the rows, and the columns, of a product into tiles. */
 struct shunti_cut shunti_cut_tile_rows(size_t rows);
 struct shunti_cut shunti_cut_tile_cols(size_t cols);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Terms: what all ranks must agree on in a fused call. One all-gather before
- * the call collects every rank's terms, or that its arguments are wrong. So
+ * the call collects every rank's terms, and whether its arguments are valid. So
  * each rank knows of a bad call before anything is computed or written. Small
  * calls do this only after they have found a disagreement (composed.h).
  */
@@ -36,7 +36,7 @@ struct shunti_terms {
     uint64_t term[SHUNTI_TERMS];
 };
 
-/* Record that this rank's call is wrong. The first reason is kept; the
+/* Record that this rank's call is wrong. Only the first reason is kept. The
  * gathering of terms sends it to all ranks. Returns false, so that a check is
  * `return shunti_terms_refuse(...)`. */
 bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
@@ -69,7 +69,7 @@ bool shunti_terms_read(struct shunti_terms *terms, const void *from, void *to,
 bool shunti_terms_rows(struct shunti_terms *terms, int nranks, size_t total,
                        const size_t *counts, size_t *rows, size_t *most);
 
-/* Where this rank's result goes. */
+/* The memory for this rank's result. */
 struct shunti_fused_out {
     void *at;
     size_t rows, cols;

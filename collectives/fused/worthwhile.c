@@ -7,12 +7,12 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 
-/* Parts that are sent together take at least this many times the latency of a
- * small message, which is about the cost of a message. */
+/* The parts that are sent together should take at least this many times the
+ * latency of a small message. That latency is about the cost of a message. */
 #define LATENCIES 4
-/* On a link that is not SLOW, this many times longer still: there the
- * processor's own work for the bytes takes about as long as the link, so less
- * is overlapped. */
+/* On a link that is not SLOW, they should take this many times longer still.
+ * There, the processor's own work for the bytes takes about as long as the
+ * link, so less is overlapped. */
 #define FAST 8
 /* For more bytes, the cost of gathering the terms is negligible. */
 #define TRUSTS_MAX ((size_t)1 << 20)

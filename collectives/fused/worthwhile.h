@@ -7,9 +7,9 @@
  * on measured links. Each message takes processor time from the product. That
  * time must be small compared with the transfer time that the message overlaps.
  * Ranks of one node copy with the same processors that compute, so nothing can
- * be overlapped, and all parts are sent together. The exception are the panels
- * of GEMM + reduce-scatter on one node: they are so large already that more
- * would not stay in scratch memory.
+ * be overlapped, and all parts are sent together. An exception are the panels
+ * of GEMM + reduce-scatter on one node. They are so large already that several
+ * of them would not fit into scratch memory that is kept.
  *
  * Every rank decides the same, because all use the links that rank 0 measured.
  */
@@ -29,7 +29,8 @@ enum shunti_fused { SHUNTI_FUSED_OFF, SHUNTI_FUSED_AUTO, SHUNTI_FUSED_ALWAYS };
 /* State that the fused calls keep in a communicator (src/op/layer.h). */
 struct shunti_fused_state {
     enum shunti_fused setting; /* SHUNT_FUSED */
-    uint8_t logged; /* messages that have been logged: a bit for each call */
+    uint8_t logged; /* a bit for each kind of call whose message has been
+                       logged */
 };
 struct shunti_fused_state *shunti_fused_state(const struct shunt_comm *comm);
 
@@ -37,17 +38,18 @@ struct shunti_fused_state *shunti_fused_state(const struct shunt_comm *comm);
  * or on one node. */
 bool shunti_fused_waits(const struct shunt_comm *comm);
 
-/* How many of `parts` are sent together: 1 .. parts (1 if there are none).
- * `bytes` is the size of all parts of all ranks. If all parts are sent
+/* The number of parts that are sent together: 1 .. parts (1 if there are no
+ * parts). `bytes` is the size of all parts of all ranks. If all parts are sent
  * together, the log says so, once for each kind of call. */
 size_t shunti_parts_together(struct shunt_comm *comm,
                              enum shunti_purpose purpose, size_t parts,
                              size_t bytes);
 
-/* May a call skip the gathering of terms (composed.h)? Only a call with one
- * all-gather, for which the product waits. It needs scratch memory for `bytes`,
- * the size of all ranks' data. `waits`: the product waits in any case. If
- * false, it waits only if little could be overlapped. */
+/* True if a call may skip the gathering of terms (composed.h). The call must
+ * have only one collective, and wait for it. `bytes` is the size of all ranks'
+ * data, for which such a call needs scratch memory. waits: the call waits for
+ * the collective in any case. If false, the call may skip the terms only if
+ * little could be overlapped. */
 bool shunti_fused_trusts(const struct shunt_comm *comm, size_t bytes,
                          bool waits);
 
