@@ -2,8 +2,8 @@
 /*
  * The table of algorithms, and their costs; see algorithms.h.
  *
- * The link figures (src/comm/link.h) give the cost of messages and bytes, in the
- * form of LogGP (Alexandrov and others, 1995). A message of b bytes takes
+ * The link figures (src/comm/link.h) are the costs of messages and bytes, in
+ * the form of LogGP (Alexandrov and others, 1995). A message of b bytes takes
  * latency + gap + b * byte. Each further message adds gap + b * byte. A rank
  * receives as many messages as it sends. Ranks that share a CPU handle their
  * messages one after the other. The ranks of a node share one link to other
@@ -23,12 +23,13 @@
 void shunti_sizes_narrow(struct shunti_sizes *same, struct shunti_sizes range,
                          size_t bytes)
 {
-    const size_t cuts[] = {range.low, range.high + 1}; /* a part begins here */
+    const size_t cuts[] = {range.low, range.high + 1}; /* sizes at which a part
+                                                          begins */
 
     if (range.low > range.high)
         return;
     for (int i = 0; i < 2; i++) {
-        if (!cuts[i]) /* no bytes are before 0, none are behind SIZE_MAX */
+        if (!cuts[i]) /* 0: no size is below 0, or above SIZE_MAX */
             continue;
         if (bytes >= cuts[i] && same->low < cuts[i])
             same->low = cuts[i];
@@ -62,7 +63,7 @@ WORK(broadcast_flat) { (void)N, (void)P;
 WORK(broadcast_two)  { (void)far, (void)P;
     return (struct shunti_work){1, G - 1, G * S,  1, N - 1, (N - 1) * S}; }
 
-/* S: bytes of all blocks; far * S / P of them are of other nodes. */
+/* S: bytes of all blocks; far * S / P of these are blocks of other nodes. */
 WORK(allgather_flat) { (void)N;
     return (struct shunti_work){0, G - 1, S,  1, far, G * far * S / P}; }
 WORK(allgather_two)  {
@@ -83,8 +84,8 @@ WORK(allreduce_whole)    { (void)far, (void)P;
 WORK(allreduce_lanes)    { (void)far, (void)P;
     return (struct shunti_work){2, 2 * (G - 1), 2 * S,  1, N - 1, (N - 1) * S}; }
 
-/* How a block is sent depends on its size (shunti_select_carry()): only
- * messages are counted. */
+/* Only messages are counted, because the way of a block depends on its size
+ * (shunti_carry_limit()). */
 WORK(alltoall_flat) { (void)S, (void)N, (void)P;
     return (struct shunti_work){0, G - 1, 0,  1, far, 0}; }
 WORK(alltoall_two)  { (void)S, (void)far, (void)P;
@@ -113,8 +114,8 @@ static const struct shunti_possible anywhere = {always, NULL},
 
 /* --- for which sizes it suits --------------------------------------------- */
 
-/* A barrier with more ranks than CPUs. Not comm->oversubscribed, which may be
- * set on one rank only. */
+/* A star suits a barrier with more ranks than CPUs. comm->oversubscribed is not
+ * used, because it may be set on one rank only. */
 static struct shunti_sizes crowded(const struct shunt_comm *comm)
 {
     return comm->links.crowd > 1 ? SHUNTI_ALL_SIZES : SHUNTI_NO_SIZE;
@@ -136,8 +137,8 @@ static struct shunti_sizes above_direct(const struct shunt_comm *comm)
                               : (struct shunti_sizes){direct + 1, SIZE_MAX};
 }
 
-/* Larger blocks are sent without relays, and two levels would only add
- * messages. */
+/* Two levels suit blocks that relays carry. Larger blocks are sent without
+ * relays, so two levels would only add messages. */
 static struct shunti_sizes relayed(const struct shunt_comm *comm)
 {
     return (struct shunti_sizes){0, shunti_carry_limit(comm)};
@@ -145,8 +146,8 @@ static struct shunti_sizes relayed(const struct shunt_comm *comm)
 
 /* --- the table ------------------------------------------------------------ */
 
-/* The first of several rows with the least cost is chosen. On one node that is
- * the first one that is possible and suits. */
+/* If several rows have the least cost, the first one is chosen. On one node,
+ * where all costs are 0, that is the first row that is possible and suits. */
 /* clang-format off */
 static const struct shunti_row rows[] = {
     {SHUNTI_KIND_BARRIER, SHUNTI_STAR, "star", &mapped, crowded, NULL},
@@ -200,7 +201,7 @@ struct shunti_shape shunti_shape_of(const struct shunt_comm *comm)
 {
     struct shunti_shape shape = {comm->nranks, comm->nodes, 0, comm->links};
 
-    if (comm->nodes == 1) { /* also one that was destroyed: registry.c */
+    if (comm->nodes == 1) { /* also if comm was destroyed: registry.c */
         shape.most = comm->nranks;
         return shape;
     }

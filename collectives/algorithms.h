@@ -4,8 +4,8 @@
  * algorithm.
  *
  * A row says where its algorithm is possible, for which sizes it is considered
- * unless it is forced (SHUNT_ALGORITHM), and its cost between nodes. All of it
- * depends only on what is the same on every rank; see select.h.
+ * unless it is forced (SHUNT_ALGORITHM), and its cost between nodes. All of
+ * these depend only on values that are the same on every rank; see select.h.
  */
 #ifndef SHUNTI_ALGORITHMS_H
 #define SHUNTI_ALGORITHMS_H
@@ -19,7 +19,7 @@
 
 struct shunt_comm;
 
-/* A range of bytes with both ends. None if low > high. */
+/* A range of bytes, including both ends. The range is empty if low > high. */
 struct shunti_sizes {
     size_t low, high;
 };
@@ -40,7 +40,7 @@ void shunti_sizes_narrow(struct shunti_sizes *same, struct shunti_sizes range,
 /* The condition under which an algorithm is possible. */
 struct shunti_possible {
     bool (*here)(const struct shunt_comm *comm);
-    const char *words; /* "between nodes"; NULL: everywhere */
+    const char *words; /* such as "between nodes"; NULL: everywhere */
 };
 
 /* The part of the costs that depends on the communicator. */
@@ -57,8 +57,8 @@ struct shunti_row {
     /* "flat_direct" is the member "direct" of the family "flat". */
     const char *name;
     const struct shunti_possible *possible;
-    /* The sizes for which the algorithm is considered if nobody names it. NULL:
-     * all. */
+    /* The sizes for which the algorithm is considered if SHUNT_ALGORITHM does
+     * not name it. NULL: all sizes. */
     struct shunti_sizes (*suits)(const struct shunt_comm *comm);
     /* The cost between nodes. NULL: the algorithm is possible on one node
      * only. */
@@ -72,20 +72,20 @@ const struct shunti_row *shunti_row_at(size_t i); /* NULL: no more */
 /* "direct" of "flat_direct"; NULL: the name has no family. */
 const char *shunti_row_member(const struct shunti_row *row);
 
-/* Do the calls of a kind differ in the bytes that select.h knows? */
+/* True if calls of this kind pass a size to shunti_select(). Others pass 0. */
 bool shunti_kind_is_sized(unsigned kind);
 
 struct shunti_shape shunti_shape_of(const struct shunt_comm *comm);
 
-/* A choice: select.c. */
+/* A choice that shunti_choose() has made. */
 struct shunti_chosen {
     const struct shunti_row *row;
-    /* Sizes for which the same rows compete. It contains that of the call. */
+    /* Sizes for which the same rows compete, including the size of the call. */
     struct shunti_sizes same;
     bool by_cost; /* several rows compete, and costs differ */
 };
 
-/* Choose for a call of `kind`; remembers nothing. */
+/* Choose an algorithm for a call of `kind`, without remembering the choice. */
 struct shunti_chosen shunti_choose(const struct shunt_comm *comm, unsigned kind,
                                    size_t bytes);
 

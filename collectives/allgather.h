@@ -42,8 +42,9 @@ enum shunt_status shunti_allgather_create(
     const struct shunti_allgather *args, size_t own_bytes,
     struct shunt_request **request, struct shunti_two_level **x);
 
-/* The two-level algorithm for large blocks (allgather_in_place.c). `suits`
- * chooses it by `total`, the bytes of all blocks. */
+/* The two-level algorithm for large blocks (allgather_in_place.c).
+ * shunti_allgather_in_place_suits(): true if it is used for `total` bytes of
+ * all blocks. */
 bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
                                      size_t total);
 enum shunt_status shunti_allgather_in_place(const struct shunti_coll *call,

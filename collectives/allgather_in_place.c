@@ -10,8 +10,9 @@
  *                     of the ranks whose rail peer this rank is: in its result,
  *                     or packed in rank order if that is not readable
  *
- * All ranks have the same result, so a local peer knows where in it a block is.
- * A rank whose displacements leave gaps offers a copy without gaps.
+ * All ranks have the same result, so a local peer knows the offset of each
+ * block in it. A rank whose displacements leave gaps offers a copy without
+ * gaps.
  */
 #include "collectives/allgather.h"
 #include "collectives/coll_state.h"
@@ -24,15 +25,16 @@
 #include "src/wire/failure.h"
 #include "src/wire/nodes.h"
 
-/* An ack can count so many parts (two_level.h). */
+/* The most parts that an ack can count (two_level.h). */
 #define PARTS_MAX 255
 
 struct state {
     const void *send;
-    size_t largest;         /* bytes of the largest block */
-    unsigned char *result;  /* all blocks in order, without gaps */
-    bool gaps;              /* in the caller's result: use `scratch` */
-    unsigned char *scratch; /* or NULL */
+    size_t largest;        /* bytes of the largest block */
+    unsigned char *result; /* all blocks in order, without gaps */
+    bool gaps; /* the caller's result has gaps, so local peers read `scratch` */
+    unsigned char *scratch; /* the forwarded blocks, at the offsets `at`; or
+                               NULL */
     unsigned char *packed;  /* the forwarded blocks, for local peers that cannot
                              * read `result`; or NULL */
     struct block {
@@ -41,7 +43,8 @@ struct state {
         struct cursor {
             size_t part;
             int rank;
-        } cursor; /* what to copy next of the blocks that this rank forwards */
+        } cursor; /* what to copy next of the blocks that the rank of this entry
+                     forwards */
     } blocks[];   /* (nranks) */
 };
 
@@ -119,7 +122,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* How many parts of every block that this rank forwards have arrived. */
+/* Count the parts that have arrived of every block that this rank forwards. */
 static size_t parts(const struct shunti_two_level *x)
 {
     const struct state *s = x->own;
@@ -137,15 +140,15 @@ static size_t parts(const struct shunti_two_level *x)
             continue;
         if (in->source.way == SHUNTI_WAY_ZCOPY)
             n = z ? shunti_zcopy_arrived_parts(z) : 0;
-        if (n > in->bytes / x->part) /* a wrong count of the peer */
+        if (n > in->bytes / x->part) /* the peer's count is wrong */
             n = 0;
         least = n < least ? n : least;
     }
     return s->scratch ? 0 : least;
 }
 
-/* All blocks that this rank forwards have arrived in the caller's result: copy
- * them to `scratch` and `packed`, where these are used. */
+/* Copy the blocks that this rank forwards to `scratch` and `packed`, if these
+ * are used. All of the blocks have arrived in the caller's result. */
 static void ready(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
@@ -226,8 +229,8 @@ static const struct shunti_two_level_hooks hooks = {
     .finish = finish,
 };
 
-/* A local peer copies only some blocks of the whole result that it is
- * offered. */
+/* Bytes sent to a peer. A local peer is offered the whole result, but copies
+ * only some blocks of it. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct shunt_comm *comm = request->comm;
@@ -272,7 +275,7 @@ static const struct shunti_class allgatherv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* Fill in where each block is. */
+/* Fill in the address and the offset of each block. */
 static void place_blocks(struct state *s, const struct shunt_comm *comm,
                          const struct shunti_allgather *a)
 {
@@ -303,7 +306,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
         const bool local = peer_state->phase == SHUNTI_PHASE_SECOND;
         const int k = local ? SHUNTI_PACKAGE : SHUNTI_BLOCK;
 
-        if (local) /* the size if it is packed */
+        if (local) /* size of the block if it is packed */
             peer_state->in[SHUNTI_BLOCK].bytes = relayed_bytes(comm, s, peer);
         if (local ||
             shunti_rail(comm, comm->rank, comm->peers[peer].node) == peer) {

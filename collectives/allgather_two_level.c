@@ -32,8 +32,8 @@ struct state {
     } blocks[]; /* (nranks) */
 };
 
-/* Does `c` receive the block of `r` for its node? (The block of `c` itself is
- * always first in its package.) */
+/* True if `c` receives the block of `r` for its node. (The block of `c` itself
+ * is always first in the package of `c`.) */
 static bool relays(const struct shunt_comm *comm, int c, int r)
 {
     return c != r && shunti_rail(comm, r, comm->peers[c].node) == c;
@@ -47,7 +47,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     const struct state *s = x->own;
 
     if (comm->peers[peer].node != comm->node)
-        return true; /* it was received where it belongs */
+        return true; /* the block was received at its final address */
     if (s->blocks[peer].bytes)
         shunti_copy_payload(s->blocks[peer].recv, at, s->blocks[peer].bytes);
     at += s->blocks[peer].bytes;
@@ -139,8 +139,8 @@ static const struct shunti_class allgatherv_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
-/* Fill in where blocks are, and which of them are exchanged with rail peers.
- * The packages that local peers send have room in x->owned, behind this rank's
+/* Fill in the addresses of blocks, and which blocks are exchanged with rail
+ * peers. Packages of local peers are stored in x->owned, behind this rank's
  * package. */
 static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
                  const struct shunti_allgather *a)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-reduce: the choice of an algorithm, and the direct one for small vectors,
- * in which every rank gets the whole vector of every other rank and reduces all
- * of them.
+ * All-reduce: the choice of an algorithm, and the direct one, for small
+ * vectors. There, every rank gets the whole vector of every other rank, and
+ * reduces all of them.
  */
 #include "collectives/allreduce.h"
 #include "src/base/kind.h"

@@ -7,19 +7,19 @@
  * Both halves are one operation with one control message for each pair. The
  * message of rank r to rank p says where p finds r's input of segment p, and
  * where it will find r's finished segment r. Rank r reduces segment r of all
- * ranks into its place in recv. Stage READY of the ack tells the other ranks
- * that they can copy it from there; stage TAKEN tells the owner that they have.
- * A streamed result needs no stages: its chunks follow the input's as they are
- * ready.
+ * ranks into its place in recv. With stage READY of its ack, r reports that the
+ * other ranks can copy the segment from there. With stage TAKEN, another rank
+ * reports that it has copied the segment. A streamed result needs no stages:
+ * its chunks follow those of the input as soon as they are ready.
  *
  * There is no separate ack for inputs: p's finished segment implies that p has
  * read this rank's input. For the same reason the algorithm works in place: the
  * input of segment p is overwritten only by p's result.
  *
- * If a rank disagrees, there are no results. Every rank knows so, because every
- * rank gets a control message from every other one. The ranks still send and
- * receive everything that was announced, so that no rank waits in vain. A rank
- * that cannot read another's input reports that to all ranks, instead of
+ * If a rank disagrees, there are no results. Every rank knows that, because
+ * every rank gets a control message from every other one. The ranks still send
+ * and receive all payloads that were announced, so that no rank waits in vain.
+ * A rank that cannot read another's input reports that to all ranks, instead of
  * sending its segment.
  */
 #include <string.h>
@@ -186,8 +186,8 @@ static bool receive_note(struct shunt_request *request, struct segments *s,
 
 /* --- this rank's segment -------------------------------------------------- */
 
-/* There will be no result: drain the streams of the input. Returns true when
- * all are drained. */
+/* Drain the streams of the input, because there will be no result. Returns true
+ * when all streams are drained. */
 static bool discard(struct shunt_request *request, struct segments *s,
                     bool *moved)
 {
@@ -222,7 +222,8 @@ static void send_failure(struct shunt_request *request, struct segments *s)
             send_ack(request, s, r, FAILED);
 }
 
-/* Record the error of a rank whose own reads succeeded. */
+/* Record that `peer` could not read memory. The reads of this rank itself
+ * succeeded. */
 static void receive_failure(struct shunt_request *request, int peer,
                             const char *what)
 {
@@ -282,7 +283,7 @@ static bool send_result(struct shunt_request *request, struct segments *s,
 
     if (s->reduction.failed)
         return shunti_stream_skip(request, peer, tx);
-    /* Before the end, only full chunks. */
+    /* Before the segment is finished, send only full chunks. */
     tx->bytes = s->ready || bytes < whole ? bytes : whole;
     (void)segment(s, request->comm->nranks, request->comm->rank, &at);
     if (tx->done < tx->bytes)
@@ -401,8 +402,8 @@ static bool awaits(const struct shunt_request *request, int peer)
     return !(p->in_done && p->out_done);
 }
 
-/* The peer's segment of this rank's input, and this rank's segment of the
- * result. */
+/* Bytes sent to a peer: its segment of this rank's input, and this rank's
+ * segment of the result. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct segments *s = state_of(request);

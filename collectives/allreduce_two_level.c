@@ -35,9 +35,10 @@ struct state {
     struct shunti_allreduce call;
     bool whole;            /* the variant for small vectors */
     int lanes;             /* number of segments */
-    size_t at, bytes;      /* this rank's segment; 0 bytes: in no lane */
+    size_t at, bytes;      /* this rank's segment; 0 bytes: this rank is in no
+                              lane */
     void *partial;         /* this node's partial of that segment */
-    const void **operands; /* (nranks), the inputs of one sum */
+    const void **operands; /* (nranks) the inputs of one sum */
 };
 
 static struct state *state_of(const struct shunt_request *request)
@@ -45,7 +46,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-/* The segment of the rank with local index `local` of any node. */
+/* Find the segment of the ranks with local index `local`. Returns its bytes. */
 static size_t segment(const struct state *s, int local, size_t *offset)
 {
     const size_t lanes = (size_t)s->lanes, l = (size_t)local;
@@ -62,7 +63,7 @@ static size_t segment(const struct state *s, int local, size_t *offset)
     return (end < s->call.bytes ? end : s->call.bytes) - begin;
 }
 
-/* Does `from` send its node's partial to `peer`, a rank of another node? */
+/* True if `from` sends its node's partial to `peer`, a rank of another node. */
 static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
                  int peer)
 {
@@ -112,7 +113,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* The rank that sends this rank the partial of `node`. Call it only if this
+/* The rank that sends this rank the partial of `node`. Call this only if this
  * rank is in a lane. */
 static int bringer(const struct shunt_comm *comm, const struct state *s,
                    int node)
@@ -140,7 +141,7 @@ static void join(struct shunt_request *request, struct shunti_two_level *x)
 }
 
 /* In place, the result overwrites input that local peers may still be reading.
- * So it is written in finish(), when all have read it. */
+ * So the result is written in finish(), when all peers have read the input. */
 static const struct shunti_two_level_hooks whole_hooks = {
     .turn = turn,
     .finish = join,

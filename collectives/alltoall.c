@@ -2,8 +2,8 @@
 /*
  * All-to-all: the choice of an algorithm, and the flat one, which is just an
  * exchange. In place, the input is copied first. A block cannot be overwritten
- * before its receiver has read it, and that receiver may be waiting for this
- * rank in the same way.
+ * before its receiver has read it. That receiver may wait in the same way until
+ * this rank has read its block.
  */
 #include "collectives/alltoall.h"
 #include "collectives/coll_call.h"
@@ -99,7 +99,7 @@ static void fill(struct shunti_exchange *x, int nranks,
     }
 }
 
-/* In place: send a copy of what is in recv now. */
+/* In place: copy the blocks in recv, and send the copy. */
 static enum shunt_status copy_away(const struct shunti_coll *call,
                                    struct shunti_alltoall *a, size_t bytes)
 {

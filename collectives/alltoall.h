@@ -17,7 +17,8 @@ struct shunti_alltoall {
     struct shunti_blocks send_blocks;
     unsigned char *recv;
     struct shunti_blocks recv_blocks;
-    void *owned; /* freed at the end, also after an error; or NULL */
+    void *owned; /* scratch memory, released at the end, also after an error; or
+                    NULL */
 };
 
 enum shunt_status shunti_alltoall_two_level(const struct shunti_coll *call,

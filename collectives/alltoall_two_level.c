@@ -5,14 +5,14 @@
  *
  * Every rank d has a *relay* in each other node n: the rank of n whose local
  * index is that of d modulo the ranks of n. A rank with a small block for d
- * gives it to the relay in its own node. The relay sends the blocks of all its
- * local peers for d in one message. So between two nodes there is one message
- * for each destination, not one for each pair of ranks.
+ * sends the block to the relay in its own node. The relay sends the blocks of
+ * all its local peers for d in one message. So between two nodes there is one
+ * message for each destination, not one for each pair of ranks.
  *
  * A block of more than `limit` bytes is sent directly from its source to its
  * destination, at once: one more message costs less than copying the block
- * twice. Source and destination both know its size, and so how it is sent. No
- * other rank needs to know.
+ * twice. Source and destination both know the block's size, and so the way in
+ * which it is sent. No other rank needs to know that.
  *
  *     package to local peer c:  entries for c itself and for every rank whose
  *                               relay c is (nodes ascending, then local index)
@@ -22,7 +22,7 @@
  * The entries are followed by the blocks that are in the package, in the same
  * order. An entry says how many bytes its source has for its destination, and
  * how many it expects from that destination. So source and destination notice
- * if they disagree, and no other rank does.
+ * if they disagree. Other ranks do not.
  */
 #include <stdint.h>
 #include <string.h>
@@ -52,8 +52,9 @@ struct pair {
 
 struct state {
     size_t limit; /* larger blocks are sent directly */
-    void *input;  /* copy of the caller's input, freed at the end; or NULL */
-    void *owned;  /* packages of the second phase, freed at the end; or NULL */
+    void *input;  /* copy of the caller's input, released at the end; or NULL */
+    void *owned;  /* packages of the second phase, released at the end; or
+                     NULL */
     /* For each local peer: the first entry in its package that has not been
      * forwarded yet, and the block of that entry. */
     const unsigned char **entry;  /* (nranks) */
@@ -71,8 +72,8 @@ static int relay(const struct shunt_comm *comm, int dest, int node)
     return shunti_rail(comm, dest, node);
 }
 
-/* Is a block of `bytes` sent directly? Between nodes, blocks of more than
- * s->limit bytes are; inside a node, blocks of more than SHUNTI_WINDOW_MIN
+/* True if a block of `bytes` is sent directly: between nodes if it has more
+ * than s->limit bytes, inside a node if it has more than SHUNTI_WINDOW_MIN
  * bytes. */
 static bool is_direct(const struct shunt_comm *comm, const struct state *s,
                       int peer, size_t bytes)
@@ -112,7 +113,7 @@ static int next_dest(const struct shunt_comm *comm, int c, struct place *at)
 }
 
 /* Write this rank's block for `peer` to `to`, if it is sent in a package.
- * Returns the bytes of the block. With `to` NULL it only measures. */
+ * Returns the bytes of the block. If `to` is NULL, nothing is written. */
 static size_t put_small(const struct shunt_comm *comm, const struct state *s,
                         int peer, unsigned char *to)
 {
@@ -125,8 +126,9 @@ static size_t put_small(const struct shunt_comm *comm, const struct state *s,
     return p->send_bytes;
 }
 
-/* Write the package for local peer `c` to `to`, and return its bytes. With `to`
- * NULL it only measures. *payload: bytes of the caller's data in it. */
+/* Write the package for local peer `c` to `to`, and return the bytes of the
+ * package. If `to` is NULL, nothing is written. *payload: bytes of the caller's
+ * data in the package. */
 static size_t pack_for_local(const struct shunt_comm *comm,
                              const struct state *s, int c, unsigned char *to,
                              size_t *payload)
@@ -150,9 +152,9 @@ static size_t pack_for_local(const struct shunt_comm *comm,
     return head + blocks;
 }
 
-/* Return the entry of local rank `i` for `dest`, a rank of another node. It is
- * the next one in the package of `i`. If the package contains the block of that
- * entry, copy the block to `to`, and set *bytes to its size. */
+/* Return the entry of local rank `i` for `dest`, a rank of another node. The
+ * entry is the next one in the package of `i`. If the package contains the
+ * block of that entry, copy the block to `to`, and set *bytes to its size. */
 static struct entry take_small(const struct shunt_comm *comm, struct state *s,
                                int i, int dest, unsigned char *to,
                                size_t *bytes)
@@ -237,8 +239,8 @@ static size_t deliver(struct shunt_request *request, int from, struct entry e,
     return e.bytes;
 }
 
-/* Is the package as long as its entries say? The first entry of a local peer's
- * package is for this rank itself, and has the limit of blocks inside a
+/* True if the package is as long as its entries say. The first entry of a local
+ * peer's package is for this rank itself, and has the limit of blocks inside a
  * node. */
 static bool is_whole(const struct state *s, const struct shunti_incoming *in,
                      size_t entries, bool from_local)
@@ -261,7 +263,7 @@ static bool is_whole(const struct state *s, const struct shunti_incoming *in,
     return !left;
 }
 
-/* The number of ranks whose relay this rank is, and 1 for itself. */
+/* The number of ranks whose relay this rank is, plus 1 for this rank itself. */
 static size_t entries_for_us(const struct shunt_comm *comm)
 {
     struct place place = {0};
@@ -329,7 +331,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 15) & ~(size_t)15;
 }
 
-/* Allocate memory for packages. It is freed with the operation. */
+/* Allocate memory for packages, which is released with the operation. */
 static unsigned char *make_room(struct shunt_request *request, void **owned,
                                 size_t bytes)
 {
@@ -519,7 +521,7 @@ static void add_block(struct shunt_request *request, const struct state *s,
 
 /* Add the directly sent blocks in an order that uses all links: node after
  * node. In each node, this rank chooses another rank than its local peers do at
- * the same time, so that no rank is the target of all. */
+ * the same time. So no rank is the target of all of them. */
 static void add_large(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;

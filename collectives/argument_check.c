@@ -43,14 +43,14 @@ shunti_argument_checks_gather(struct shunt_comm *comm,
     *all = calloc((size_t)comm->nranks, bytes);
     if (!*all) {
         /* Refuse in place of the all-gather, so that the other ranks learn of
-         * it. */
+         * the error. */
         shunti_comm_enter(comm);
         st = shunti_request_refuse(comm,
                                    SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER,
                                                     SHUNT_U8, 0,
                                                     options->purpose),
                                    SHUNT_ERR_MEMORY, "%s: no memory", call);
-        shunti_coll_disagreed(comm); /* as others find */
+        shunti_coll_disagreed(comm); /* the other ranks notice the same */
         shunti_comm_leave(comm);
         return st;
     }

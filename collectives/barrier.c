@@ -2,14 +2,15 @@
 /*
  * Barrier: an exchange of empty blocks. Every rank sends a control message to
  * every other one. A rank that has received all of them knows that all ranks
- * have entered the barrier. Between nodes it runs in two levels: a control
- * message from a rail peer implies that all local peers of that rank have
- * entered.
+ * have entered the barrier. Between nodes the barrier runs in two levels: a
+ * control message from a rail peer implies that all local peers of that rank
+ * have entered.
  *
- * With more ranks than cores on one host it is a star (star.h). There, the many
- * control messages of an exchange cost more than the detour through rank 0.
- * Rank 0 also leaves first, and in most programs it is the root of the next
- * call. Ranks that left before rank 0 would only wait for it to get a core.
+ * With more ranks than cores on one host, the barrier is a star (star.h).
+ * There, the many control messages of an exchange cost more than the detour
+ * through rank 0. Rank 0 also leaves first, and in most programs it is the root
+ * of the next call. Ranks that left before rank 0 would only wait for it to get
+ * a core.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"

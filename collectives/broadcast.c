@@ -106,8 +106,8 @@ static const struct shunti_class two_level_class = {
 
 static const struct shunti_two_level_hooks hooks = {0};
 
-/* Does `from` send the block to `to`? The root sends it to its rail peers. The
- * root and its rail peers send it to their local peers. */
+/* True if `from` sends the block to `to`. The root sends it to its rail peers.
+ * The root and its rail peers send it to their local peers. */
 static bool gives(const struct shunt_comm *comm, int root, int from, int to)
 {
     const int node = comm->peers[from].node;

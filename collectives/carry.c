@@ -31,7 +31,7 @@ static size_t most_carried(const struct shunt_comm *comm)
  * 1 and 10 Gbit/s, the link is the bottleneck if a block's bytes take longer on
  * it than MESSAGES_A_BLOCK messages (docs/lessons.md). A block of more than
  * CARRY_LEAST_MOST bytes uses a relay only if a node's blocks for one rank fit
- * into a control message, because more would have to be streamed.
+ * into a control message. Otherwise they would have to be streamed.
  */
 size_t shunti_carry_limit(const struct shunt_comm *comm)
 {

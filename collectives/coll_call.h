@@ -39,7 +39,8 @@ enum shunt_status shunti_coll_refuse(const struct shunti_coll *call,
                                      const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Wait for the request; a `_start` call returns it to its caller instead. */
+/* For a blocking call, wait for the request. For a `_start` call, return the
+ * request to the caller. */
 enum shunt_status shunti_coll_launch(const struct shunti_coll *call,
                                      struct shunt_request *request);
 
@@ -73,8 +74,8 @@ struct shunti_blocks {
 };
 
 /* The bytes and the byte offset of a rank's block. The offset of an empty block
- * means nothing. Call it for the ranks in order: *packed starts at 0 and is
- * carried from one call to the next. */
+ * has no meaning. Call this for the ranks in order: *packed starts at 0 and is
+ * passed on from one call to the next. */
 static inline void shunti_block_at(const struct shunti_blocks *blocks, int rank,
                                    size_t *offset, size_t *bytes,
                                    size_t *packed)

@@ -11,8 +11,9 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Up to how many bytes ranks send their vectors to all: measured, for the rings
- * of all pairs together (docs/lessons.md). */
+/* The most bytes of a vector that allreduce sends to every rank. By
+ * measurement, the vectors in the rings of all pairs should have at most 512
+ * KiB together. */
 static size_t direct_of(int nranks)
 {
     const size_t pairs = (size_t)nranks * (size_t)nranks;
@@ -20,7 +21,8 @@ static size_t direct_of(int nranks)
     return clamp((512 << 10) / pairs, 0, 64 << 10);
 }
 
-/* Keep only the entries that fit, or a part of the first one. */
+/* Copy only the entries of `list` that fit. If none fits, copy a part of the
+ * first one. */
 static void copy_list(char *to, size_t size, const char *list)
 {
     size_t len = strlen(list), comma = size - 1;

@@ -10,13 +10,13 @@
 #include "src/comm.h"
 
 struct shunti_coll_state {
-    uint64_t tickets; /* number of collectives created: exchange.h */
+    uint64_t tickets; /* number of tickets that were taken: exchange.h */
     /* Set if every rank found, in an operation with a digest, that ranks
      * disagree. disagreed: about the arguments of one call. strayed: about
      * which call they make. See digest.h. */
     bool disagreed, strayed;
 
-    /* Settings; env.c has their variables. */
+    /* Settings; env.c declares their environment variables. */
 
     /* allreduce: for at most so many bytes every rank sends its vector to every
      * rank */
@@ -25,10 +25,12 @@ struct shunti_coll_state {
      * SHUNTI_ENV_AUTO: carry.c computes the limit from the costs of links */
     size_t carry;
     /* allgather in two levels packs nothing if the mean block has at least so
-     * many bytes: the ranks of a node copy blocks from where they arrive, */
+     * many bytes: allgather_in_place.c */
     size_t in_place;
-    size_t part;         /* in parts of so many bytes: allgather_in_place.c */
-    char algorithm[256]; /* SHUNT_ALGORITHM, unparsed: whole entries */
+    size_t part; /* in that algorithm: bytes of a block that are copied at
+                    once */
+    char algorithm[256]; /* SHUNT_ALGORITHM, not parsed: as many whole entries
+                            as fit */
 };
 
 extern struct shunti_layer shunti_coll_layer;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Digests of arguments. A small call trusts that all ranks' arguments agree,
- * and gives its operation a digest of them (src/op/request.h). If the digests
- * differ, every rank finds so in this operation. If all ranks nevertheless made
- * the same call (coll_state.h: disagreed, not strayed), they may then gather
- * checks of arguments (argument_check.h) to learn what is wrong.
+ * and its operation has a digest of them (src/op/request.h). If the digests
+ * differ, every rank notices that in this operation. If all ranks nevertheless
+ * made the same call (coll_state.h: disagreed, not strayed), they may then
+ * gather checks of arguments (argument_check.h) to learn what is wrong.
  */
 #ifndef SHUNTI_DIGEST_H
 #define SHUNTI_DIGEST_H

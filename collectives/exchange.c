@@ -146,8 +146,8 @@ SHUNTI_NOINLINE static bool offer_zcopy(struct shunt_request *request,
     return true;
 }
 
-/* Both control messages have been sent: find where the peer wants this rank's
- * block. */
+/* Find where the peer wants this rank's block. Both control messages have been
+ * sent. */
 SHUNTI_NOINLINE static void aim(struct shunt_request *request,
                                 struct shunti_exchange *x, int peer)
 {
@@ -241,7 +241,7 @@ bool shunti_exchange_send(struct shunt_request *request,
         case SHUNTI_OUT_SKIP:
             done = shunti_stream_skip(request, peer, &p->tx);
             break;
-        case SHUNTI_OUT_ACK: /* its ack follows its own message */
+        case SHUNTI_OUT_ACK: /* the peer sends its ack after its message */
             done = p->in != SHUNTI_IN_NOTE && shunti_acked(request, peer);
             break;
         case SHUNTI_OUT_ZCOPY:
@@ -293,8 +293,8 @@ bool shunti_agree_sent(struct shunt_request *request, int peer,
     return false;
 }
 
-/* Do both ranks agree? A direction that disagrees is dropped. Returns true if
- * the peer's block for this rank can be copied. */
+/* Compare call and sizes with the peer's message, and drop a direction that
+ * disagrees. Returns true if the peer's block for this rank can be copied. */
 static bool agree(struct shunt_request *request, struct shunti_exchange *x,
                   int peer, const struct shunti_note *note)
 {
@@ -314,7 +314,8 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
     }
     if (p->bad)
         shunti_digest_disagrees(request, note->signature);
-    /* If the digests differ, both ranks find that both directions disagree. */
+    /* If the digests differ, each rank finds a wrong `expects`, and drops its
+     * own block. So the peer's block will not come. */
     return note->bytes == p->recv_bytes && !(p->bad && request->digest);
 }
 
@@ -364,7 +365,7 @@ static bool pull(struct shunt_request *request, struct shunti_exchange_peer *p,
     return shunti_source_pull(request, peer, &p->source, p->recv);
 }
 
-/* Copy all that has arrived. */
+/* Copy all payload that has arrived. */
 static bool receive(struct shunt_request *request, struct shunti_exchange *x)
 {
     const int peers = request->comm->nranks - 1;

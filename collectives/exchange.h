@@ -35,10 +35,11 @@ struct shunti_coll;
 enum {
     SHUNTI_OUT_POST = 0, /* this rank's control message has not been sent */
     SHUNTI_OUT_STREAM,   /* the block is being sent */
-    SHUNTI_OUT_SKIP,     /* the peer does not want it: skip its chunks, which
-                          * are reserved */
-    SHUNTI_OUT_ACK,      /* offered, but not acked yet */
-    SHUNTI_OUT_ZCOPY,    /* sent by a put, to where the peer's message says */
+    SHUNTI_OUT_SKIP,  /* the peer does not want the block: skip the chunks that
+                         are reserved for it */
+    SHUNTI_OUT_ACK,   /* the block is offered, but not acked yet */
+    SHUNTI_OUT_ZCOPY, /* the block is put to the address in the peer's
+                         message */
     SHUNTI_OUT_DONE,
 };
 enum {
@@ -62,13 +63,14 @@ struct shunti_exchange_peer {
 
 struct shunti_exchange {
     uint64_t ticket;
-    int posted;   /* control messages sent, in the order of shunti_nth_out() */
-    int out_open; /* peers not SHUNTI_OUT_DONE */
-    int in_open;  /* peers not SHUNTI_IN_DONE */
-    int in_unmet; /* peers in SHUNTI_IN_NOTE */
+    int posted;   /* number of control messages sent, in the order of
+                     shunti_nth_out() */
+    int out_open; /* number of peers not in SHUNTI_OUT_DONE */
+    int in_open;  /* number of peers not in SHUNTI_IN_DONE */
+    int in_unmet; /* number of peers in SHUNTI_IN_NOTE */
     bool own_done;
     bool zcopies; /* allow zero copy for large blocks */
-    void *owned;  /* scratch memory, returned at the end; or NULL */
+    void *owned;  /* scratch memory, released at the end; or NULL */
     struct shunti_exchange_peer peers[]; /* (nranks); [rank]: this rank's own
                                           * block */
 };
@@ -98,11 +100,12 @@ void shunti_exchange_cleanup(struct shunt_request *request);
  * messages to one peer must be sent in the order of the calls, or two ranks'
  * streams could wait for each other. Waiting for a free slot does not ensure
  * this: a slot may become free after one operation has looked, and before the
- * next one does. An operation therefore takes a ticket when it is created, and
- * sends its control message to a peer when that ticket's turn has come there.
+ * next one does. So an operation takes a ticket when it is created. It sends
+ * its control message to a peer when it is that ticket's turn at the peer.
  */
 uint64_t shunti_ticket(struct shunt_request *request);
-/* Is it the ticket's turn at `peer`, and is a slot free there? */
+/* True if it is the ticket's turn at `peer`, and a slot for a message is free
+ * there. */
 bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket);
 /* Pass the turn at `peer` to the next ticket, because the control message has
  * been sent. */
@@ -129,8 +132,8 @@ bool shunti_agree_received(struct shunt_request *request, int peer,
                            const struct shunti_note *note, size_t bytes);
 bool shunti_agree_sent(struct shunt_request *request, int peer,
                        const struct shunti_note *note, size_t bytes);
-/* All of this peer's block has been copied: ack it if the peer waits for
- * that. */
+/* Report that all of the peer's block has been copied: send an ack if the peer
+ * waits for one. */
 void shunti_exchange_taken(struct shunt_request *request,
                            struct shunti_exchange *x, int peer);
 /* Send blocks by stream and by zero copy, and look for acks. */
@@ -142,8 +145,9 @@ bool shunti_exchange_send(struct shunt_request *request,
 bool shunti_exchange_is_still(const struct shunt_request *request,
                               const struct shunti_exchange *x);
 
-/* The i-th peer (i = 0 .. nranks - 2) in the order in which this rank sends
- * control messages, and in which the peers' are likely to arrive. */
+/* The i-th peer (i = 0 .. nranks - 2). shunti_nth_out(): in the order in which
+ * this rank sends control messages. shunti_nth_in(): in the order in which the
+ * peers' messages are likely to arrive. */
 int shunti_nth_out(const struct shunt_comm *comm, int i);
 int shunti_nth_in(const struct shunt_comm *comm, int i);
 

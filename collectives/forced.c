@@ -16,7 +16,7 @@ static bool word_is(const char *at, size_t len, const char *word)
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Read one end of a range. An empty one is `absent`. */
+/* Read one end of a range. If it is empty, *bytes becomes `absent`. */
 static bool read_end(const char *at, size_t len, size_t absent, size_t *bytes)
 {
     char text[24];
@@ -31,7 +31,7 @@ static bool read_end(const char *at, size_t len, size_t absent, size_t *bytes)
     return shunti_parse_size(text, bytes);
 }
 
-/* "4k-", "-16k" or "4k-16k". */
+/* Read a range such as "4k-", "-16k" or "4k-16k". */
 static bool read_sizes(const char *at, size_t len, struct shunti_sizes *sizes)
 {
     const char *dash = memchr(at, '-', len);
@@ -79,7 +79,8 @@ bool shunti_entry_next(const char **text, struct shunti_entry *entry)
 
 /* --- what an entry names -------------------------------------------------- */
 
-/* "=flat" is about no kind. */
+/* True if `entry` is about `kind`, or about all kinds. An entry with an empty
+ * kind, "=flat", is about none. */
 static bool is_about(const struct shunti_entry *entry, unsigned kind)
 {
     return entry->name == entry->text ||
@@ -96,7 +97,7 @@ enum shunti_match shunti_entry_names(const struct shunti_entry *entry,
         return SHUNTI_NO_MATCH;
     if (word_is(name, len, row->name) || (member && word_is(name, len, member)))
         return SHUNTI_EXACTLY;
-    /* "flat" is before "_direct" */
+    /* `name` is the family, such as "flat" of "flat_direct" */
     return member && !strncmp(row->name, name, len) &&
                    row->name + len + 1 == member
                ? SHUNTI_FAMILY

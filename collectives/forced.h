@@ -11,9 +11,9 @@
  * family (direct), or auto. SIZES is LOW-HIGH, LOW- or -HIGH, in bytes as
  * shunti_select() sees them, with both ends.
  *
- * The last entry decides that matches a call, and whose algorithm is possible
- * in the communicator. But an entry without SIZES is the choice for the
- * remaining sizes: it does not override one with SIZES. `auto` always
+ * If several entries match a call, and their algorithms are possible in the
+ * communicator, the last one decides. But an entry without SIZES is the choice
+ * for the remaining sizes: it does not override one with SIZES. `auto` always
  * overrides, and forces nothing.
  */
 #ifndef SHUNTI_FORCED_H
@@ -25,13 +25,15 @@
 #include "collectives/algorithms.h"
 
 struct shunti_entry {
-    const char *text; /* as written, `len` characters; 0: no entry */
+    const char *text; /* the entry as written, `len` characters; len 0: no
+                         entry */
     size_t len;
     const char *kind; /* kind_len 0: all kinds */
     size_t kind_len;
     const char *name;
     size_t name_len;
-    bool has_sizes, sizes_valid; /* valid: also if there are none */
+    bool has_sizes, sizes_valid; /* sizes_valid: also true if there are no
+                                    sizes */
     struct shunti_sizes sizes;
 };
 
@@ -44,15 +46,16 @@ enum shunti_match { SHUNTI_NO_MATCH, SHUNTI_FAMILY, SHUNTI_EXACTLY };
 enum shunti_match shunti_entry_names(const struct shunti_entry *entry,
                                      const struct shunti_row *row);
 
-/* Is the entry "auto", for this kind or for all? */
+/* True if the entry is "auto" for `kind`, or for all kinds. */
 bool shunti_entry_is_auto(const struct shunti_entry *entry, unsigned kind);
 
-/* NULL, or why the entry is ignored everywhere: "names no algorithm". */
+/* The reason why the entry is ignored in every communicator, such as "names no
+ * algorithm"; or NULL. */
 const char *shunti_entry_mistake(const struct shunti_entry *entry);
 
 /*
- * The entry that decides about a call in this communicator; its `len` is 0 if
- * there is none. Narrows *same, a range that contains `bytes`, to sizes about
+ * Find the entry that decides about a call in this communicator; its `len` is 0
+ * if there is none. Narrow *same, a range that contains `bytes`, to sizes about
  * which the same entry decides.
  */
 struct shunti_entry shunti_forced(const struct shunt_comm *comm, unsigned kind,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Warnings about SHUNT_ALGORITHM; see forced.h. An entry that is never used,
- * and is not reported, would look as if it were.
+ * Warnings about SHUNT_ALGORITHM; see forced.h. Without a warning, users would
+ * think that an entry is used which never is.
  */
 #include "collectives/forced.h"
 
@@ -16,7 +16,7 @@
 #include "src/comm.h"
 #include "src/host/launchers.h"
 
-/* Does `entry` decide about a call of this kind and size? */
+/* True if `entry` decides about calls of this kind and size. */
 static bool decides(const struct shunt_comm *comm,
                     const struct shunti_entry *entry, unsigned kind,
                     size_t bytes)
@@ -28,7 +28,8 @@ static bool decides(const struct shunt_comm *comm,
     return shunti_forced(comm, kind, bytes, &same).text == entry->text;
 }
 
-/* A decision changes only where a range begins, or behind its end. */
+/* True if `entry` decides about any call. Look only at sizes where a range
+ * begins, and behind its end, because decisions change only there. */
 static bool has_effect(const struct shunt_comm *comm,
                        const struct shunti_entry *entry)
 {
@@ -44,7 +45,8 @@ static bool has_effect(const struct shunt_comm *comm,
     return false;
 }
 
-/* A row that the entry names; of several, one that is possible here. */
+/* Find a row that the entry names; if there are several, one that is possible
+ * here. */
 static const struct shunti_row *named_row(const struct shunt_comm *comm,
                                           const struct shunti_entry *entry)
 {
@@ -57,7 +59,8 @@ static const struct shunti_row *named_row(const struct shunt_comm *comm,
     return found;
 }
 
-/* Has a row before this one, of a kind that counts, the same name? */
+/* True if an earlier row of `kind` (0: of any kind) that is possible here has
+ * the same name. */
 static bool is_repeated(const struct shunt_comm *comm,
                         const struct shunti_row *row, unsigned kind)
 {
@@ -70,7 +73,7 @@ static bool is_repeated(const struct shunt_comm *comm,
     return false;
 }
 
-/* List what is possible here for a kind; 0: for all kinds. */
+/* List the algorithms that are possible here for `kind`; 0: for all kinds. */
 static void list_possible(const struct shunt_comm *comm, unsigned kind,
                           char *text, size_t size)
 {
@@ -85,7 +88,8 @@ static void list_possible(const struct shunt_comm *comm, unsigned kind,
                                      used ? ", " : "", row->name);
 }
 
-/* An entry for which something is possible here. */
+/* Warn of an entry that names a possible algorithm, but decides about no
+ * call. */
 static void warn_of_unused(const struct shunti_entry *entry, unsigned kind)
 {
     if (!kind || shunti_kind_is_sized(kind) ||
@@ -122,7 +126,8 @@ static void warn_of(const struct shunt_comm *comm,
                 possible);
 }
 
-/* The communicator has only the first characters of a long value. */
+/* Warn if the value is too long: the communicator keeps only its first
+ * characters. */
 static void mind_length(const struct shunt_comm *comm)
 {
     const char *value = shunti_env_string("SHUNT_ALGORITHM");

@@ -5,11 +5,12 @@
  *
  * The lowest rank of each new group makes an id. The ids are gathered through
  * the old communicator. Then the group's init runs like that of any other
- * communicator. The ranks agree twice through the old communicator. First, when
- * the root of each init has admitted all ranks of its group, so that no rank
- * waits in the init for one that will not arrive. Second, when the init is
- * over. So if anything fails on one rank, the call fails on all ranks of its
- * group. The old communicator is unchanged, and the call may be made again.
+ * communicator. The ranks agree twice through the old communicator. The first
+ * time is when the root of each init has admitted all ranks of its group. So no
+ * rank waits in the init for one that will not arrive. The second time is when
+ * the init is over. So if anything fails on one rank, the call fails on all
+ * ranks of its group. The old communicator is unchanged, and the call may be
+ * made again.
  *
  * During the init, each rank watches the old communicator: the loss of a member
  * ends the init at once. If a member is lost, or does not answer in time, the
@@ -49,7 +50,7 @@ struct reason {
     char text[252];
 };
 
-/* Find this rank's place among the ranks of its colour, the number of these
+/* Find the place of `rank` among the ranks of its colour, the number of these
  * ranks, and the lowest of them (`first`). */
 static void place_in_group(const struct ticket *all, int nranks, int rank,
                            int *first, int *place, int *size)
@@ -140,8 +141,8 @@ static bool doomed(void *arg, char *why, size_t size)
     return st != SHUNT_OK;
 }
 
-/* All-gather as a part of another call. Late errors of earlier calls are held
- * back, because they would end this call on this rank alone. */
+/* All-gather as a part of another call. Late errors of earlier calls are kept
+ * for a later call, because they would end this call on this rank alone. */
 static enum shunt_status gather(struct shunt_comm *comm, const void *mine,
                                 void *all, size_t bytes)
 {
@@ -149,15 +150,16 @@ static enum shunt_status gather(struct shunt_comm *comm, const void *mine,
                             mine, all, bytes, SHUNT_U8);
 }
 
-/* Did the error happen on the rank itself? False: the rank noticed it of
- * another one. */
+/* True if the error happened on the rank itself. False: the rank reports an
+ * error of another rank. */
 static bool is_own(enum shunt_status st)
 {
     return st && st != SHUNT_ERR_REMOTE && st != SHUNT_ERR_PEER &&
            st != SHUNT_ERR_TIMEOUT;
 }
 
-/* The first member whose error explains most; -1: no member has failed. */
+/* Find the member whose error is the reason: the first one with an error of its
+ * own, otherwise the first one that has failed. -1: no member has failed. */
 static int find_reason(const struct group *group)
 {
     int first = -1;
@@ -219,9 +221,9 @@ static enum shunt_status agree(void *arg, enum shunt_status mine)
     return st;
 }
 
-/* The init has failed because the members in `parent`, which were present when
- * it began, did not answer in it. They do not answer in the old communicator
- * either, so it fails. */
+/* Fail the old communicator, because the members in `parent` do not answer
+ * there either. They were present when the init began, but did not answer in
+ * it, so the init has failed. */
 static enum shunt_status blame(struct group *group, enum shunt_status st,
                                const struct shunti_parent *parent)
 {
@@ -337,8 +339,8 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     group.statuses = calloc((size_t)comm->nranks, sizeof(*group.statuses));
     group.reasons = calloc((size_t)comm->nranks, sizeof(*group.reasons));
     if (!all || !group.statuses || !group.reasons) {
-        /* The refusal takes the place of the first all-gather, after which all
-         * ranks give up. */
+        /* The refusal takes the place of the first all-gather. After it, the
+         * call fails on all ranks. */
         shunti_comm_enter(comm);
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),

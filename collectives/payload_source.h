@@ -21,7 +21,7 @@ struct shunti_source {
     bool failed; /* a raw read failed: do not use what was copied */
     union {
         const unsigned char *at; /* for WAY_INLINE and WAY_WINDOW */
-        uint64_t address;        /* for WAY_READ: in the peer */
+        uint64_t address;        /* for WAY_READ: address in the peer */
     };
     union {
         struct shunti_stream stream; /* for WAY_STREAM */
@@ -44,9 +44,9 @@ bool shunti_source_open(struct shunt_request *request, int peer,
                         const void *inside, size_t room, size_t bytes,
                         struct shunti_source *source);
 
-/* Copy what has arrived to its place in dst (NULL: discard it). Returns true
- * when nothing is left. A raw read that fails records an error of the request
- * and sets `failed`; the source then counts as complete. */
+/* Copy what has arrived to dst, or discard it if dst is NULL. Returns true when
+ * all of the payload has been copied. A raw read that fails records an error of
+ * the request and sets `failed`; the source then counts as complete. */
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst);
 
@@ -73,7 +73,7 @@ const void *shunti_source_peek(struct shunt_request *request, int peer,
                                struct shunti_source *source, size_t bytes,
                                void *scratch);
 
-/* The bytes of the last peek are no longer needed. */
+/* Release the bytes of the last peek, and go on to the next ones. */
 void shunti_source_next(struct shunt_request *request, int peer,
                         struct shunti_source *source, size_t bytes);
 

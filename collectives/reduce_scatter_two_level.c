@@ -30,9 +30,9 @@ struct state {
     enum shunt_op op;
     void *partials;        /* this node's partials: first for this rank, then
                             * for rail peers */
-    const void **operands; /* (nranks), the inputs of one sum */
+    const void **operands; /* (nranks) the inputs of one sum */
     struct block {
-        size_t at, bytes; /* in send */
+        size_t at, bytes; /* offset in `send`; size */
     } blocks[];           /* (nranks) */
 };
 
@@ -41,7 +41,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-/* Does `c`, a rank of this node, reduce this node's blocks for `r`? */
+/* True if `c`, a rank of this node, reduces this node's blocks for `r`. */
 static bool adds(const struct shunt_comm *comm, int c, int r)
 {
     return shunti_rail(comm, r, comm->node) == c;
@@ -72,7 +72,7 @@ static size_t offset_for(const struct shunt_comm *comm, const struct state *s,
     return at;
 }
 
-/* Make this node's partial for `r`, adding in rank order. */
+/* Make this node's partial for `r`. Blocks are added in rank order. */
 static void add_up(struct shunt_request *request,
                    const struct shunti_two_level *x, int r, void *to)
 {
@@ -180,8 +180,8 @@ static const struct shunti_class reduce_scatterv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* Set the sizes of what this rank receives: packages of local peers, and
- * partials of rail peers. */
+/* Set the sizes of the packages that this rank receives from local peers, and
+ * of the partials from rail peers. */
 static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
 {
     const struct state *s = x->own;

@@ -13,13 +13,14 @@
 #include "src/op/note.h"
 #include "src/wire/failure.h"
 
-/* Bytes that are read raw from each source at a time: few enough to be still in
- * the second-level cache when they are reduced. */
+/* Bytes that are read raw from each source at a time: so few that they are
+ * still in the second-level cache when they are reduced. */
 #define READ_PIECE ((size_t)128 << 10)
 
 /* --- one pass ------------------------------------------------------------- */
 
-/* Choose the bytes of a step, and allocate memory for raw reads. */
+/* Choose how many bytes are reduced at once, and allocate memory for raw
+ * reads. */
 static bool begin(struct shunt_request *request, struct shunti_reduction *r)
 {
     const struct shunt_comm *comm = request->comm;
@@ -153,8 +154,8 @@ enum shunt_status shunti_reduce_exchange_create(
     return SHUNT_OK;
 }
 
-/* A block is missing, so there is no result. Read what the other ranks offer,
- * so that they can complete, and discard it. */
+/* Read and discard the blocks that other ranks offer, so that they can
+ * complete. A block is missing, so there is no result. */
 static bool discard(struct shunt_request *request, struct shunti_exchange *x)
 {
     bool moved = false;
@@ -183,8 +184,9 @@ static bool any_bad(const struct shunt_request *request,
     return false;
 }
 
-/* Reduce the blocks. All control messages have arrived. This rank's have been
- * sent, so the result may overwrite blocks that are inline in them. */
+/* Reduce the blocks. All control messages have arrived. This rank's messages
+ * have been sent, so the result may overwrite blocks that are inline in
+ * them. */
 static bool reduce(struct shunt_request *request,
                    struct shunti_reduce_exchange *s)
 {

@@ -31,13 +31,13 @@ struct shunti_reduction {
     struct shunti_source **sources; /* (nranks); [rank] is unused */
     const void **operands;          /* (2 * nranks); one half is scratch of
                                      * tree.h */
-    size_t piece;                   /* bytes at a time; 0: not started */
-    unsigned char *scratch;         /* for raw reads; NULL: none */
-    bool failed;                    /* a raw read failed: there is no result */
+    size_t piece;           /* bytes that are reduced at once; 0: not started */
+    unsigned char *scratch; /* for raw reads; NULL: none */
+    bool failed;            /* a raw read failed: there is no result */
 };
 
-/* Do what can be done now; returns whether that was anything. The pass is
- * complete when done == bytes, or ends with `failed`, when some sources may
+/* Reduce what can be reduced now. Returns true if anything was done. The pass
+ * is complete when done == bytes. If it ends with `failed`, some sources may
  * have been read in part. All sources must be open. */
 bool shunti_reduction_run(struct shunt_request *request,
                           struct shunti_reduction *reduction);
@@ -49,7 +49,7 @@ struct shunti_reduce_exchange {
     struct shunti_exchange *x;
     void *result; /* the result is moved there at the end; NULL: it stays at
                    * `dst` */
-    void *owned;  /* scratch memory, returned at the end; or NULL */
+    void *owned;  /* scratch memory, released at the end; or NULL */
 };
 
 /* Like shunti_exchange_create(). The caller fills in the send blocks of x, and

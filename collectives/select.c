@@ -2,9 +2,9 @@
 /*
  * The choice between algorithms; see select.h.
  *
- * The row of the table (algorithms.h) with the least cost is chosen, of those
- * that are possible in the communicator, unless SHUNT_ALGORITHM names another
- * one (forced.h).
+ * The choice is the row of the table (algorithms.h) with the least cost among
+ * those that are possible in the communicator. But SHUNT_ALGORITHM may name
+ * another row (forced.h).
  *
  * The protocol of a block (inline, window, raw read, stream) is the sender's
  * choice alone, and is stated in its control message: src/op/note.h,
@@ -20,8 +20,8 @@
  * calls between them do not displace it. */
 #define SMALL ((size_t)4 << 10)
 
-/* Is the row considered for calls of `bytes`? Narrows *same to the sizes of
- * the same answer. */
+/* True if the row is considered for calls of `bytes`. Narrows *same to sizes
+ * for which the answer is the same. */
 static bool is_considered(const struct shunt_comm *comm,
                           const struct shunti_row *row,
                           const struct shunti_entry *entry, size_t bytes,

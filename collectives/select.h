@@ -36,9 +36,10 @@ enum shunti_algorithm {
 
 /*
  * The algorithm of a call of `kind`, of which algorithms.c has rows. `bytes` is
- * the size of the message (broadcast), of the vector (allreduce), of all blocks
- * that a rank receives (allgather) or sends (reduce_scatter), or of one block
- * (alltoall). Other kinds pass 0. The communicator remembers what was chosen.
+ * the size of the message (broadcast), of the vector (allreduce), or of one
+ * block (alltoall). For allgather, it is the size of all blocks that a rank
+ * receives; for reduce_scatter, of all blocks that it sends. Other kinds pass
+ * 0. The communicator remembers the choice.
  */
 enum shunti_algorithm shunti_select(struct shunt_comm *comm, unsigned kind,
                                     size_t bytes);

@@ -26,8 +26,8 @@ static void print_size(FILE *out, size_t bytes)
         fprintf(out, "%zu", bytes);
 }
 
-/* The next size to look at: a power of two, as costs cross anywhere, or the
- * first size of another range. */
+/* The next size to look at: the first size of another range, or the next power
+ * of two, because the cheapest row may change at any size. */
 static size_t next_size(const struct shunti_chosen *chosen, size_t bytes)
 {
     size_t power = 32;
@@ -42,7 +42,8 @@ static void print_kind(FILE *out, const struct shunt_comm *comm, unsigned kind)
 {
     const size_t end = shunti_kind_is_sized(kind) ? (size_t)256 << 20 : 0;
     struct shunti_chosen now = shunti_choose(comm, kind, 0), next;
-    size_t last = 0; /* for which `now` is the choice */
+    size_t last = 0; /* the last size for which `now` is known to be the
+                        choice */
 
     fprintf(out, "  %-16s ", shunti_kind_name(kind));
     for (size_t bytes = next_size(&now, 0); bytes <= end;

@@ -11,7 +11,8 @@
 #include "src/op/payload_protocol.h"
 
 /* For a small block, a leaf looks this many times for the root's message before
- * it sends its own. Fewer times than it looks before it sleeps. */
+ * it sends its own. The number is less than that of looks before a rank
+ * sleeps. */
 #define LOOKS 32
 
 /* --- the root: an exchange in which the leaves have no blocks ------------- */
@@ -26,8 +27,8 @@ static bool settled(const struct shunt_request *request)
     return !exchange_of(request)->out_open;
 }
 
-/* A rank made another call, or a bad one. Send an alarm to all ranks, in place
- * of the message that completes the barrier. */
+/* Send an alarm to all ranks, in place of the message that completes the
+ * barrier. A rank has made another call, or a bad one. */
 SHUNTI_NOINLINE static void raise_alarm(struct shunt_request *request,
                                         struct shunti_exchange *x)
 {
@@ -108,16 +109,17 @@ static enum shunt_status root(const struct shunti_coll *call,
 
 /* --- the root of a small broadcast ---------------------------------------- */
 
-/* The block is in the root's messages, so a leaf needs nothing more once its
- * message has been sent. A root that broadcasts without pause does little more
- * than write messages. Skipping the rest of an exchange saves half of its
- * time. */
+/* The block is in the root's messages, so a leaf needs nothing more of the root
+ * once its message has been sent. A root that broadcasts without pause does
+ * little more than write messages. This code saves half of the root's time,
+ * because it skips the rest of an exchange. */
 struct small_root {
     const void *block;
     size_t bytes;
     uint64_t ticket;
-    int posted;   /* messages sent, in the order of shunti_nth_out() */
-    int answered; /* leaves' answers, in the order of shunti_nth_in() */
+    int posted; /* number of messages sent, in the order of shunti_nth_out() */
+    int answered; /* number of leaves that have answered, in the order of
+                     shunti_nth_in() */
 };
 
 static struct small_root *small_root_of(const struct shunt_request *request)
@@ -254,9 +256,10 @@ struct leaf {
     void *buffer;
     size_t bytes;
     int root;
-    int warned;    /* ranks below this one have this leaf's message, too */
-    int looks;     /* looks in vain for the root's small block */
-    bool small;    /* the block is small: the root sends it in its message */
+    int warned; /* all ranks below this number have this leaf's message, too */
+    int looks;  /* how often this leaf looked in vain for the root's small
+                   block */
+    bool small; /* the block is small: the root sends it in its message */
     bool gathers;  /* a barrier: this rank waits for all ranks */
     bool answered; /* a message or an ack was sent to the root */
     bool received; /* the root's message has arrived */
@@ -285,9 +288,9 @@ static bool send_note(struct shunt_request *request, const struct leaf *leaf,
 /*
  * Answer the root. A small block that has arrived as expected is only acked.
  * Eight acks share a cache line, which a root that is ahead fetches once. So
- * the leaf waits a moment for the block. If it does not arrive, the root or
- * another rank may be in another call, and needs the leaf's message to notice
- * that.
+ * the leaf waits a moment for the block. If the block does not arrive, the root
+ * or another rank may be in another call. Such a rank needs the leaf's message
+ * to notice that.
  */
 static bool answer(struct shunt_request *request, struct leaf *leaf)
 {
@@ -302,8 +305,8 @@ static bool answer(struct shunt_request *request, struct leaf *leaf)
     return send_note(request, leaf, leaf->root);
 }
 
-/* Something is wrong: send this leaf's message to all ranks, which may wait for
- * it. */
+/* Send this leaf's message to all ranks, because something is wrong, and they
+ * may wait for it. */
 SHUNTI_NOINLINE static bool warn(struct shunt_request *request,
                                  struct leaf *leaf)
 {
@@ -318,7 +321,8 @@ SHUNTI_NOINLINE static bool warn(struct shunt_request *request,
     return true;
 }
 
-/* The root's message has not arrived: has another rank made another call? */
+/* Look whether another rank has made another call, since the root's message has
+ * not arrived. */
 static void look_at_others(struct shunt_request *request,
                            const struct leaf *leaf)
 {

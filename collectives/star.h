@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A star: where all memory is mapped, one rank, the root, sends a control
- * message to every other rank, and the others, the leaves, send one to the root
- * only. For p ranks that is 2 (p - 1) messages; an exchange has p (p - 1).
+ * A star: one rank, the root, sends a control message to every other rank. The
+ * others, the leaves, send one to the root only. Used where all memory is
+ * mapped. For p ranks that is 2 (p - 1) messages; an exchange has p (p - 1).
  *
  * Broadcast: the root's message says where the block is, or contains it, and
  * the leaves copy it from there concurrently. A leaf's call returns when it has
@@ -20,16 +20,18 @@
  * If a rank made another call, that rank and the root notice it, and no rank
  * waits in vain, although leaves send each other nothing:
  *   - A leaf that has no message from the root looks at those of all ranks. As
- *     soon as something is wrong, it tells every rank what it called. The root
- *     of a barrier tells every rank which one made another call.
+ *     soon as one is wrong, the leaf sends its own message to every rank. The
+ *     root of a barrier sends every rank an alarm that names the rank with the
+ *     other call.
  *   - A rank that waits for a message of a leaf notices if the leaf has
  *     completed the operation without sending one (src/op/note.h:
  *     shunti_note_arrived()).
  *
- * If a rank waits for a root that is itself a leaf of another root, that other
- * root's message helps, and so on. In the end, either one of these roots is its
- * own root, and all ranks learn of it. Or the roots form a ring, in which each
- * gets the message of a rank that takes it for the root.
+ * If ranks disagree about the root, a rank may wait for a root that is itself a
+ * leaf of another root, and so on. Either this chain ends at a rank that is its
+ * own root. Then all ranks learn of the error from that rank's message. Or the
+ * chain is a ring. Then each rank in the ring gets a message of a rank that
+ * takes it for the root.
  */
 #ifndef SHUNTI_STAR_H
 #define SHUNTI_STAR_H
@@ -50,7 +52,7 @@ struct shunti_star {
     size_t bytes;
 };
 
-/* Call it only if shunti_notes_may_lack() (src/op/note.h) is true. */
+/* Call this only if shunti_notes_may_lack() (src/op/note.h) is true. */
 enum shunt_status shunti_star_create(const struct shunti_coll *call,
                                      uint32_t signature,
                                      const struct shunti_star *star,

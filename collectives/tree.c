@@ -12,8 +12,8 @@
 #include "src/kernels/reduce.h"
 #include "src/trace/track.h"
 
-/* Elements at a time, so that intermediate results stay in the first-level
- * cache. */
+/* Elements that are combined at a time. Their intermediate results stay in the
+ * first-level cache. */
 enum { BLOCK = 1024 };
 
 static bool is_half(enum shunt_dtype dtype)
@@ -85,7 +85,7 @@ void shunti_partial(void *dst, const void *const *srcs, int n, size_t count,
     SHUNTI_TRACK(COPIES);
 
     if (!count)
-        return; /* and the sources may be NULL */
+        return; /* then the sources may be NULL */
     if (!is_half(dtype)) {
         shunti_reduce(dst, srcs, n, count, dtype, inner(op), 1);
         return;
@@ -142,7 +142,7 @@ static void tree_block(const struct shunt_comm *comm, void *dst,
                        size_t done, size_t len, enum shunt_dtype dtype,
                        enum shunt_op op)
 {
-    double sum[BLOCK], next[BLOCK]; /* space for elements of any type */
+    double sum[BLOCK], next[BLOCK]; /* room for elements of any type */
     const void *pair[2] = {sum, next};
     const size_t size = shunt_dtype_size(dtype);
 
@@ -159,7 +159,7 @@ static void tree_block(const struct shunt_comm *comm, void *dst,
     }
 }
 
-/* shunti_tree() but for the usual case of a small call. */
+/* The general case of shunti_tree(), which handles the usual case itself. */
 SHUNTI_NOINLINE static void tree(const struct shunt_comm *comm, void *dst,
                                  const void *const *srcs, const void **scratch,
                                  size_t count, enum shunt_dtype dtype,

@@ -7,8 +7,8 @@
  * this, even if one rank has all inputs, so the bits depend neither on sizes
  * nor on algorithms. With one node this is just the order of the ranks.
  *
- * Partials of f16 and bf16 are f32. They are rounded at the end, when all have
- * been combined. SHUNT_AVG divides at the end, too.
+ * Partials of f16 and bf16 are f32. The result is rounded at the end, when all
+ * partials have been combined. SHUNT_AVG divides at the end, too.
  */
 #ifndef SHUNTI_TREE_H
 #define SHUNTI_TREE_H
@@ -32,8 +32,8 @@ void shunti_partial(void *dst, const void *const *srcs, int n, size_t count,
 void shunti_join(void *dst, const void *const *partials, int n, size_t count,
                  enum shunt_dtype dtype, enum shunt_op op, int nranks);
 
-/* Do both steps for the inputs of all ranks. dst may be one of srcs. srcs and
- * scratch: (nranks). */
+/* Combine the inputs of all ranks, by both of these steps. dst may be one of
+ * srcs. srcs and scratch: (nranks). */
 void shunti_tree(const struct shunt_comm *comm, void *dst,
                  const void *const *srcs, const void **scratch, size_t count,
                  enum shunt_dtype dtype, enum shunt_op op);

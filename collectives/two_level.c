@@ -108,7 +108,7 @@ void shunti_two_level_send_block(struct shunt_request *request, int peer,
     peer_state->out[SHUNTI_BLOCK].data = data;
     peer_state->out[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        /* it says where the block goes */
+        /* the peer's message says where the block goes */
         peer_state->receiving = SHUNTI_RECEIVING_AWAITED;
 }
 
@@ -121,7 +121,7 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
     peer_state->in[SHUNTI_BLOCK].to = to;
     peer_state->in[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        /* it says where the block goes */
+        /* this rank's message says where the block goes */
         peer_state->sending = SHUNTI_SENDING_DUE;
 }
 
@@ -151,7 +151,8 @@ static bool all_done(const struct shunt_request *request,
     return x->stage >= SHUNTI_STAGE_READY;
 }
 
-/* Have the blocks of rail peers arrived, from which late blocks may be made? */
+/* True if all blocks of rail peers, from which late blocks may be made, have
+ * arrived. */
 static bool rail_blocks_here(const struct shunt_request *request,
                              const struct shunti_two_level *x)
 {
@@ -165,8 +166,9 @@ static bool rail_blocks_here(const struct shunt_request *request,
     return true;
 }
 
-/* If a peer's control message has not been sent yet, send_message() sends this
- * ack after it. */
+/* Ack to the local peers that late blocks, or parts of them, are ready. If a
+ * peer's control message has not been sent yet, send_message() sends this ack
+ * after it. */
 static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
 {
     for (int i = 0; i < x->npeers; i++)
@@ -192,7 +194,7 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* More parts of late blocks are ready: ack them to the local peers. */
+/* If more parts of late blocks are ready, ack that to the local peers. */
 static void count_parts(struct shunt_request *request,
                         struct shunti_two_level *x)
 {
@@ -237,8 +239,8 @@ bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
     return peer_is_open(&shunti_two_level_of(request)->peer_states[peer]);
 }
 
-/* True also for a rank that sends this one no message, since nobody waits for
- * it. */
+/* True also for a rank that sends this rank no message, since this rank does
+ * not wait for one. */
 bool shunti_two_level_received(const struct shunt_request *request, int peer)
 {
     const uint8_t receiving =
@@ -248,16 +250,16 @@ bool shunti_two_level_received(const struct shunt_request *request, int peer)
            receiving != SHUNTI_RECEIVING_CLOSED;
 }
 
-/* A rank that lacks a package of the first phase, or input of its late blocks,
- * can send its local peers nothing of the second phase or of later calls. A
- * rank that is alone on its node has no local peers to hold up, and may receive
- * a package much later. */
+/* True if `rank` has no local peers. Other ranks hold up their local peers
+ * while they lack a package of the first phase, or input of late blocks: they
+ * cannot send them anything of the second phase, or of later calls. So only a
+ * rank that is alone may receive a package much later. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;
 }
 
-/* Has this rank done its part of sending the payload? */
+/* True if this rank has nothing more to do to send the payload. */
 static bool is_sent(const struct shunti_outgoing *out)
 {
     return out->state == SHUNTI_OUTGOING_DONE || shunti_is_pulled(out->way);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Two levels: collectives of several nodes, in which most messages stay inside
- * a node, and those between nodes are few and large (the 2DH order of Hwang et
+ * a node. Messages between nodes are few and large (the 2DH order of Hwang et
  * al., "Tutel", 2022).
  *
  * A rank exchanges messages with its *local peers*, the other ranks of its
@@ -27,9 +27,9 @@
  * when all packages of the first have arrived and were correct. So a rank that
  * has all packages knows that every rank made the same call. A rank that learns
  * of a different or bad call sends an *alarm* (src/op/note.h) in place of its
- * packages to all ranks to which it has not sent anything yet. So every rank
- * learns of the bad call, also one that waits for control messages of all
- * ranks. An alarm ends both directions between two ranks.
+ * packages. All ranks to which it has not sent anything yet get the alarm. So
+ * every rank learns of the bad call, also one that waits for control messages
+ * of all ranks. An alarm ends both directions between two ranks.
  *
  * A rank that cannot read what another one offers (a raw read fails) cannot
  * make its packages and late blocks. That rank raises an alarm, too. Peers that
@@ -66,7 +66,8 @@ enum shunti_stage {
     SHUNTI_STAGE_SECOND,    /* packages of the second phase may be sent */
     SHUNTI_STAGE_READY,     /* late blocks are made, and may be sent */
     SHUNTI_STAGE_ALARM,     /* some rank made another call, or a bad one */
-    SHUNTI_STAGE_ALARMED, /* peers that have this rank's message know it, too */
+    SHUNTI_STAGE_ALARMED,   /* the alarm was also acked to the peers that have
+                               this rank's message */
 };
 
 /* The control message that this rank sends to a peer. An alarm may be sent in
@@ -84,35 +85,36 @@ enum shunti_receiving {
     SHUNTI_RECEIVING_NONE = 0, /* no message is needed; look only for a bad
                                 * one */
     SHUNTI_RECEIVING_AWAITED,  /* the message has not arrived */
-    SHUNTI_RECEIVING_CLOSED,   /* the message has not arrived. There was an
-                                * alarm, so its payloads are not taken. */
-    SHUNTI_RECEIVING_ARRIVED,  /* its payloads are being taken */
-    SHUNTI_RECEIVING_DONE,     /* this rank has all that it wants, and has acked
-                                * it; or there was an alarm */
+    SHUNTI_RECEIVING_CLOSED, /* the message has not arrived. There was an alarm,
+                                so the message's payloads are not copied. */
+    SHUNTI_RECEIVING_ARRIVED, /* the message's payloads are being copied */
+    SHUNTI_RECEIVING_DONE, /* this rank has all payload that it wants, and has
+                              acked it; or there was an alarm */
 };
 
 enum { SHUNTI_PACKAGE, SHUNTI_BLOCK, SHUNTI_PAYLOADS };
 
 enum shunti_outgoing_state {
     SHUNTI_OUTGOING_OPEN = 0,
-    SHUNTI_OUTGOING_DROPPED, /* the peer does not want it. What the peer relies
-                              * on, such as reserved chunks, is still sent. */
+    SHUNTI_OUTGOING_DROPPED, /* the peer does not want the payload. Parts on
+                                which the peer relies, such as reserved chunks,
+                                are still sent. */
     SHUNTI_OUTGOING_DONE,
 };
 
 enum shunti_incoming_state {
     SHUNTI_INCOMING_OPEN = 0,
-    SHUNTI_INCOMING_UNWANTED, /* it is not taken, and its sender waits for an
-                               * ack */
-    SHUNTI_INCOMING_DONE,     /* it has been taken, or nobody needs it */
+    SHUNTI_INCOMING_UNWANTED, /* the payload is not copied, but its sender waits
+                                 for an ack */
+    SHUNTI_INCOMING_DONE, /* the payload has been copied, or no rank needs it */
 };
 
 struct shunti_outgoing {
     const void *data;
     size_t bytes;
     uint8_t way;
-    /* The peer reads the payload where it is. A late payload in several parts:
-     * see `in_place` of struct shunti_two_level. A payload in one piece: it
+    /* The peer reads the payload from `data`. For a late payload in several
+     * parts, see `in_place` of struct shunti_two_level. A payload in one piece
      * must be readable (src/op/payload_protocol.h), so that its sender can
      * compute meanwhile. */
     bool in_place;
@@ -121,12 +123,12 @@ struct shunti_outgoing {
 };
 
 struct shunti_incoming {
-    void *to;     /* destination; NULL: any place, see `at` */
-    void *room;   /* where to put it if `to` is NULL and it is not inline; NULL:
-                   * in scratch memory */
+    void *to;     /* destination; NULL: any memory, see `at` */
+    void *room;   /* memory for a payload that is not inline, if `to` is NULL;
+                     NULL: scratch memory */
     size_t bytes; /* expected size; the maximum of a package if x->varies */
-    const unsigned char *at; /* where a package that has arrived lies */
-    void *owned;             /* scratch memory for it; or NULL */
+    const unsigned char *at; /* address of a package that has arrived */
+    void *owned;             /* scratch memory for the payload; or NULL */
     uint8_t state;           /* enum shunti_incoming_state */
     bool in_pieces;          /* a block that take_pieces() copies */
     struct shunti_source source;
@@ -137,8 +139,10 @@ struct shunti_peer_state {
     uint8_t phase;     /* enum shunti_phase */
     uint8_t sending;   /* enum shunti_sending; not NONE in FIRST and SECOND */
     uint8_t receiving; /* enum shunti_receiving; not NONE in FIRST and SECOND */
-    uint8_t acked;     /* the stages that this rank has acked to it, as bits */
-    uint8_t acked_parts; /* how many ready parts this rank has acked to it */
+    uint8_t acked;     /* the stages that this rank has acked to the peer, as
+                          bits */
+    uint8_t acked_parts; /* how many ready parts this rank has acked to the
+                            peer */
     size_t payload;      /* bytes of the caller's data in the package */
     struct shunti_zcopy *zcopy[2]; /* (SHUNTI_PAYLOADS); NULL: none */
     struct shunti_outgoing out[SHUNTI_PAYLOADS];
@@ -151,30 +155,32 @@ struct shunti_two_level_hooks {
      * if it is malformed. */
     bool (*arrived)(struct shunt_request *request, struct shunti_two_level *x,
                     int peer);
-    /* All packages of the first phase have arrived: fill in the packages of the
-     * second. */
+    /* Fill in the packages of the second phase, when all packages of the first
+     * have arrived. */
     void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
-    /* All packages of both phases, and the blocks of rail peers, have arrived
-     * without an error: make the late blocks. */
+    /* Make the late blocks, when all packages of both phases, and the blocks of
+     * rail peers, have arrived without an error. */
     void (*ready)(struct shunt_request *request, struct shunti_two_level *x);
-    /* Return how many parts of this rank's late blocks are ready; more than
-     * there are if all are. */
+    /* Return how many parts of this rank's late blocks are ready. If all are,
+     * the number may be larger than that of the parts. */
     size_t (*parts)(const struct shunti_two_level *x);
     /* Copy the first `parts` parts of the block of `peer`, by
-     * shunti_source_pull_part(). Return true when all of the block is here, or
-     * cannot be read. */
+     * shunti_source_pull_part(). Return true when all of the block has been
+     * copied, or cannot be read. */
     bool (*take_parts)(struct shunt_request *request,
                        struct shunti_two_level *x, int peer, size_t parts);
     /* Copy the wanted pieces of a block with `in_pieces`, which is offered as
      * one range of the peer's memory, by shunti_source_pull_part(). Return true
-     * when they are here, or cannot be read. Also called after an alarm, when
-     * nothing more is needed. */
+     * when they have been copied, or cannot be read. Also called after an
+     * alarm, when nothing more is needed. */
     bool (*take_pieces)(struct shunt_request *request,
                         struct shunti_two_level *x, int peer);
-    /* A late block in parts was streamed to in[SHUNTI_BLOCK].to: unpack it. */
+    /* Unpack a late block in parts, which was streamed to
+     * in[SHUNTI_BLOCK].to. */
     void (*unpack)(struct shunt_request *request, struct shunti_two_level *x,
                    int peer);
-    /* All transfers are complete, without an error. */
+    /* Finish the operation, when all transfers are complete without an
+     * error. */
     void (*finish)(struct shunt_request *request, struct shunti_two_level *x);
 };
 
@@ -186,30 +192,34 @@ struct shunti_two_level {
     bool agreed;
     uint64_t argument;
     bool varies; /* receivers know only the maximum size of packages */
-    bool late;   /* blocks between local peers are late; all know their sizes */
+    bool late;   /* blocks between local peers are late; all ranks know their
+                    sizes */
     /* Bytes of the memory in which a late block lies in parts. A local peer
      * copies the parts from there. If it cannot, the block is packed and
      * streamed. 0: late blocks are in one piece. */
     size_t in_place;
-    /* Bytes of one part. With `in_place`, local peers are told how many parts
-     * of every block are ready: up to 255, which is what an ack can count. */
+    /* Bytes of one part. With `in_place`, acks to local peers count the parts
+     * of every block that are ready: up to 255, because an ack cannot count
+     * more. */
     size_t part;
-    uint8_t ready_parts; /* how many parts of this rank are ready */
+    uint8_t ready_parts; /* how many parts of this rank's late blocks are
+                            ready */
     uint8_t stage;       /* enum shunti_stage */
     bool turns_over; /* this rank's turn is over at all ranks (exchange.h) */
     struct shunti_blame blame; /* the reason of the alarm */
-    /* packages of each phase that have not arrived */
+    /* number of packages of each phase that have not arrived */
     int missing[SHUNTI_PHASE_DIRECT];
     int npeers;
     int *order;  /* (npeers) the ranks whose phase is not NONE */
     void *own;   /* the collective's own state, zeroed */
-    void *owned; /* scratch memory, returned at the end; or NULL */
+    void *owned; /* scratch memory, released at the end; or NULL */
     struct shunti_peer_state peer_states[]; /* (nranks) */
 };
 
 /*
- * Create a request of two phases. The caller fills in out[] of the first phase
- * and what is known of in[], adds direct blocks, and launches the request.
+ * Create a request of two phases. The caller fills in out[] of the first phase,
+ * and in[] as far as it is known. Then it adds direct blocks, and launches the
+ * request.
  *
  * locals_first  phase 1 is between local peers; false: between rail peers.
  * own_bytes     bytes of the collective's own state, x->own.
@@ -220,27 +230,27 @@ enum shunt_status shunti_two_level_create(
     bool locals_first, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **x);
 
-/* The state of the request. */
+/* The two-level state of a request. */
 struct shunti_two_level *
 shunti_two_level_of(const struct shunt_request *request);
 
-/* Has there been an alarm? Then the call fails on this rank. */
+/* True if there has been an alarm. Then the call fails on this rank. */
 static inline bool shunti_two_level_alarmed(const struct shunti_two_level *x)
 {
     return x->stage >= SHUNTI_STAGE_ALARM;
 }
 
 /* Add a block for `peer`, or from it. The block follows the package. If `peer`
- * is neither a local peer nor a rail peer, it has a control message of its
- * own. */
+ * is neither a local peer nor a rail peer, the block has a control message of
+ * its own. */
 void shunti_two_level_send_block(struct shunt_request *request, int peer,
                                  const void *data, size_t bytes);
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
                                  void *to, size_t bytes);
 
-/* The peer does not want this rank's block. */
+/* Do not send this rank's block to `peer`, which does not want it. */
 void shunti_two_level_drop_out(struct shunt_request *request, int peer);
-/* The block of `peer` is not sent, or not wanted. */
+/* Do not wait for the block of `peer`, which is not sent, or not wanted. */
 void shunti_two_level_drop_in(struct shunt_request *request, int peer);
 
 /* Functions for classes of two-level requests. */
@@ -251,8 +261,8 @@ bool shunti_two_level_must_send(const struct shunt_request *request);
 size_t shunti_two_level_sent(const struct shunt_request *request, int peer);
 void shunti_two_level_cleanup(struct shunt_request *request);
 
-/* The i-th rank of a node (i = 0 ..), counted from this rank's local index on,
- * so that the ranks of one node do not all address the same peer at once. */
+/* The i-th rank of a node (i = 0 ..), counted from this rank's local index on.
+ * So the ranks of one node do not all address the same peer at once. */
 int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i);
 
 #endif

@@ -6,9 +6,10 @@
 #include "collectives/two_level_peer.h"
 #include "src/comm.h"
 
-/* After an alarm, no late block is made or copied. But this rank's late blocks
- * that are ready, in whole or in part, stay until they are acked. A peer may be
- * reading them, and another rank, whose call succeeds, may need them. */
+/* Drop late blocks after an alarm: none is made or copied any more. But this
+ * rank's late blocks that are ready, in whole or in part, stay until they are
+ * acked. A peer may be reading them, and another rank, whose call succeeds, may
+ * need them. */
 static void forget_late(const struct shunt_request *request,
                         struct shunti_two_level *x)
 {
@@ -24,8 +25,8 @@ static void forget_late(const struct shunt_request *request,
     }
 }
 
-/* Is the alarm about a failed read? Only the reader knows of that, so it names
- * itself as both the culprit and the reporter. */
+/* True if the alarm is about a failed read. Only the reader knows of that, so
+ * it is both the blamed rank and the reporter. */
 static bool is_read_failure(const struct shunti_blame *blame)
 {
     return blame->rank == blame->reporter;

@@ -17,7 +17,8 @@ void shunti_two_level_alarm(struct shunt_request *request,
                             struct shunti_two_level *x,
                             const struct shunti_blame *blame);
 
-/* Record an alarm of `rank`, which could not read what it needed. */
+/* Record an alarm about `rank`, which could not read a payload that it
+ * needed. */
 void shunti_two_level_own_alarm(struct shunt_request *request,
                                 struct shunti_two_level *x, int rank);
 

@@ -18,15 +18,15 @@ bool shunti_two_level_post(struct shunt_request *request,
 bool shunti_two_level_send(struct shunt_request *request,
                            struct shunti_two_level *x);
 
-/* Ack to `peer` that its late block is ready, or how many parts of it are. Only
- * if the peer copies the block from this rank's memory: a streamed block needs
- * no such ack. */
+/* Ack to `peer` that its late block is ready, or how many parts of it are. This
+ * is done only if the peer copies the block from this rank's memory, because a
+ * streamed block needs no such ack. */
 void shunti_peer_state_ack_ready(struct shunt_request *request,
                                  struct shunti_two_level *x, int peer);
 
-/* Find where this rank's zero-copy payloads for `peer` go. Call it when both
- * control messages of the pair have been sent. A payload that the peer does not
- * want, or expects in another size, is dropped. */
+/* Find the addresses to which this rank puts its zero-copy payloads for `peer`.
+ * Call this when both control messages of the pair have been sent. A payload
+ * that the peer does not want, or expects in another size, is dropped. */
 void shunti_peer_state_aim(struct shunt_request *request,
                            struct shunti_two_level *x, int peer);
 

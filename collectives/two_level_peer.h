@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A peer of a two-level operation: what is sent to it and received from it.
- * Only for the parts of two_level.c.
+ * A peer of a two-level operation, and the payloads that are exchanged with it.
+ * Used only by two_level.c and two_level_*.c.
  */
 #ifndef SHUNTI_TWO_LEVEL_PEER_H
 #define SHUNTI_TWO_LEVEL_PEER_H
@@ -14,29 +14,30 @@
 
 /* Stages of this rank's ack to a peer, as bits (shunti_ack_stage()). */
 enum {
-    SHUNTI_ACK_TAKEN = 0x01,  /* this rank has all that it wants of the peer */
+    SHUNTI_ACK_TAKEN = 0x01,  /* this rank has all payload that it wants of the
+                                 peer */
     SHUNTI_ACK_READY = 0x02,  /* this rank's late block for the peer is ready */
     SHUNTI_ACK_UNREAD = 0x10, /* this rank cannot read the peer's payload */
     SHUNTI_ACK_ALARM = 0x20,  /* an alarm after the control message */
 };
 
-/* Does the receiver copy the payload from the sender's memory? */
+/* True if the receiver copies the payload from the sender's memory. */
 bool shunti_is_pulled(uint8_t way);
 
-/* Is payload `k` to and from `peer` late (two_level.h)? */
+/* True if payload `k` to and from `peer` is late (two_level.h). */
 bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
                                int k);
 
-/* How many ready parts of the late block an ack counts. */
+/* The number of ready parts of the late block in the stages of an ack. */
 #define SHUNTI_ACKED_PARTS(stages) ((stages) >> 8)
 
 void shunti_peer_state_ack(struct shunt_request *request,
                            struct shunti_peer_state *peer_state, int peer,
                            unsigned stage);
 
-/* Is a payload of `bytes` to or from `peer` sent by zero copy? Only if both
- * ranks know its size, and it is ready when it is offered: after an alarm, a
- * late block may never be made. */
+/* True if a payload of `bytes` to or from `peer` is sent by zero copy. Both
+ * ranks must know its size, and it must be ready when it is offered, because
+ * after an alarm a late block may never be made. */
 bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
                                int k, size_t bytes);
 
@@ -50,8 +51,8 @@ shunti_peer_state_zcopy(struct shunt_request *request,
 bool shunti_incoming_place(struct shunt_request *request,
                            struct shunti_incoming *in);
 
-/* Stop sending this payload. What the peer relies on, such as reserved chunks,
- * is still sent. */
+/* Stop sending this payload. Parts on which the peer relies, such as reserved
+ * chunks, are still sent. */
 void shunti_outgoing_drop(struct shunti_outgoing *out);
 
 /* Stop reading from the peer. Returns true once no read is under way. */

@@ -33,9 +33,9 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
     return false;
 }
 
-/* Is the package as long as expected? Both ranks know the length. If it
- * differs, the peer's memory is damaged, or it runs another version of the
- * library. */
+/* Is the package as long as expected? Both ranks know the length. If the length
+ * differs, the peer's memory is damaged, or the peer runs another version of
+ * the library. */
 static bool is_package(struct shunt_request *request,
                        const struct shunti_two_level *x, int peer,
                        uint64_t bytes)
@@ -175,8 +175,8 @@ static bool take_late(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* Copy what has arrived of a block. Its package is complete: in the stream, the
- * block follows it. */
+/* Copy what has arrived of a block. The peer's package is complete, because in
+ * a stream the block follows the package. */
 static bool take_block(struct shunt_request *request,
                        struct shunti_two_level *x, int peer)
 {
@@ -190,8 +190,8 @@ static bool take_block(struct shunt_request *request,
                       peer_state->zcopy[SHUNTI_BLOCK]);
 }
 
-/* The package of `peer` is complete. Returns false if it is malformed, or could
- * not be read: then nothing more is taken. */
+/* Handle the complete package of `peer`. Returns false if it is malformed, or
+ * could not be read. Then nothing more of the peer is copied. */
 static bool package_arrived(struct shunt_request *request,
                             struct shunti_two_level *x, int peer)
 {
@@ -239,7 +239,7 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
     if (block->state == SHUNTI_INCOMING_OPEN) {
         if (take_block(request, x, peer))
             block->state = SHUNTI_INCOMING_DONE;
-        /* A late block cannot be made without this one. */
+        /* Late blocks cannot be made without this block. */
         if (block->source.failed && x->late &&
             !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
             shunti_two_level_own_alarm(request, x, request->comm->rank);

@@ -36,7 +36,7 @@ static void copy_behind(struct shunti_note *note, const struct behind *behind)
     }
 }
 
-/* Add to this rank's control message where the peer's payloads are to be put.
+/* Add the addresses for the peer's payloads to this rank's control message.
  * Returns false if the communicator has failed. */
 static bool name_places(struct shunt_request *request,
                         struct shunti_peer_state *peer_state, int peer,
@@ -274,8 +274,8 @@ bool shunti_two_level_post(struct shunt_request *request,
     return moved;
 }
 
-/* Has the peer copied all that it wants of this rank? The peer acks after the
- * package. */
+/* True if the peer has copied all payload that it wants of this rank. It sends
+ * this ack only when it has the package. */
 static bool answered(struct shunt_request *request, int peer)
 {
     const unsigned stages = shunti_acked_stage(request, peer);
@@ -289,7 +289,7 @@ static bool answered(struct shunt_request *request, int peer)
 }
 
 /* Send by zero copy, once both control messages have been sent. A peer that
- * named a place waits for the put, even if the payload is dropped. */
+ * sent an address waits for the put, even if the payload is dropped. */
 static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = z ? z->done : 0;
@@ -345,7 +345,7 @@ bool shunti_two_level_send(struct shunt_request *request,
             continue;
         if (x->stage < SHUNTI_STAGE_READY &&
             shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
-            payloads = SHUNTI_BLOCK; /* its block is not made yet */
+            payloads = SHUNTI_BLOCK; /* the block is not made yet */
         for (int k = 0; k < payloads; k++)
             if (peer_state->out[k].state != SHUNTI_OUTGOING_DONE)
                 moved |= send_payload(request, peer, &peer_state->out[k],
