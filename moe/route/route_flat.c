@@ -49,10 +49,8 @@ struct work {
     void *sum;        /* sums of the rows that came home, (tokens, hidden) */
     bool sum_weighted;
     const void *dy; /* with `dweight`, (tokens, hidden) */
-    float *dweight; /* products of `dy` and the rows that came home, (tokens,
-                       topk) */
-    bool offers;    /* this rank sends `back` to ranks that want dweight
-                       (push.h) */
+    float *dweight; /* products of `dy` and these rows, (tokens, topk) */
+    bool offers;    /* this rank sends `back` for others' dweight (push.h) */
 };
 
 static const char *unsuited(const struct shunt_moe *moe)
@@ -61,8 +59,7 @@ static const char *unsuited(const struct shunt_moe *moe)
     return NULL;
 }
 
-/* On this route, a token travels once to each rank, and its rows come home one
- * by one. */
+/* A token is sent once to each rank; its rows come home one by one. */
 static void traffic(struct shunti_direction *direction,
                     enum shunt_moe_mode asked)
 {
@@ -430,8 +427,7 @@ static enum shunt_status step(struct shunt_request *request)
     if (!all_received || !inner_is_over(request) ||
         !packed->direction->lists.here)
         return SHUNT_IN_PROGRESS;
-    if (packed->why[0]) { /* a peer's other call is the cause of all errors, so
-                             report it */
+    if (packed->why[0]) { /* a peer's other call has caused the error */
         enum shunt_status st = request->error;
 
         request->error = SHUNT_OK;

@@ -4,8 +4,7 @@
  *
  * Every rank listens, publishes its address, connects to some ranks, and then
  * accepts as many connections as it expects. The connecting rank sends its rank
- * and a key that was distributed before. A connection without this key is
- * refused.
+ * and a key that was distributed before. Connections without it are refused.
  */
 #include "perf/ranks/net.h"
 
@@ -38,8 +37,7 @@
 
 struct perf_net {
     const struct perf_group *g;
-    int *hub;    /* rank 0: (ranks) sockets to the other ranks; other ranks: (1)
-                  * a socket to rank 0 */
+    int *hub;    /* rank 0: (ranks) sockets to ranks; others: (1) to rank 0 */
     int *stream; /* (hosts) socket to each other host; -1: another rank of this
                   * host has that socket */
     char interface[IF_NAMESIZE];
@@ -509,8 +507,7 @@ void perf_net_gate(const struct perf_net *net)
 
 /* --- streams -------------------------------------------------------------- */
 
-/* Send as many bytes as the socket accepts, or receive as many as it has.
- * Returns how many. */
+/* Send or receive as many bytes as the socket can now. Returns how many. */
 static uint64_t step(int fd, bool out, char *piece, uint64_t left)
 {
     size_t most = left < PIECE ? (size_t)left : PIECE;

@@ -118,16 +118,14 @@ static struct routed routed(const struct router_config *c,
     };
 }
 
-/* Is a module computed now? In forward always; in backward (`again`) if it is
- * recomputed. */
+/* Is a module computed now? Always; in backward (`again`): if recomputed. */
 static bool makes(const struct model *m, size_t l, enum memory_module module,
                   bool again)
 {
     return !again || model_tier(m, l, module) == MEMORY_RECOMPUTE;
 }
 
-/* h2 -> choice and weight. In forward (not `again`) also adds to the
- * statistics. */
+/* h2 -> choice and weight. In forward (not `again`) also add to statistics. */
 static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
                   bool again)
 {
@@ -150,9 +148,8 @@ static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
 }
 
 /* Plan a routing, and start to send h2 to the experts. `again`: in backward.
- * Then rows are sent only if they are recomputed. With waves only the first
- * wave is sent, because backward begins with it. The traffic is counted only in
- * forward. */
+ * Then rows are sent only if they are recomputed, and of several waves only the
+ * first, where backward begins. The traffic is counted only in forward. */
 static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
 {
     const struct exchange_ops *x = m->exchange->ops;
@@ -206,8 +203,7 @@ attention_of(const struct model *m, const struct micro_batch *b, size_t T)
     };
 }
 
-/* x1 -> x2, and start to send h2 to experts. `again`: in backward, which
- * computes only modules that are recomputed. */
+/* x1 -> x2; start to send h2 to experts. `again`: only recomputed modules. */
 static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
                   bool again)
 {
@@ -247,8 +243,7 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
     t = clock_read();
 
     /* While rows are sent, compute the shared expert, which needs no rows of
-     * other ranks. The last product of the shared expert is computed later,
-     * while rows return. */
+     * other ranks. Its last product is computed later, while rows return. */
     if (S && makes(m, l, MEMORY_EXPERT, again) &&
         tensor_gather(&m->tensor, m->gemm, &b->group, D, 2 * SS, a->h2,
                       a->h2_all, split(m, at->shared_gate_up), stride, false,
@@ -324,8 +319,7 @@ static void end_forward(struct model *m, struct micro_batch *b,
 
 /* --- backward, in the same steps ------------------------------------------ */
 
-/* Offset of the parameters of layer l; l = layers: of the parameters behind the
- * last layer. */
+/* Offset of the parameters of layer l; l = layers: of those behind layers. */
 static size_t parameters(const struct model *m, size_t l)
 {
     return l < m->c.layers ? m->layout.layer[l].norm1 : m->layout.norm;
@@ -460,8 +454,8 @@ static int send_gradient(struct model *m, struct micro_batch *b, size_t l)
 
 /* Start to send dx to the experts, and meanwhile restore the layer's
  * activations that are not kept. If the experts' rows are not kept, restore
- * first and then send. Restoring may overwrite what the gradients of the
- * matrices of layer l + 1 need. So these gradients are computed before. */
+ * first. Restoring may overwrite what the gradients of the matrices of layer
+ * l + 1 need. So these gradients are computed before. */
 static int begin_layer_backward(struct model *m, struct micro_batch *b,
                                 size_t l, size_t T)
 {
