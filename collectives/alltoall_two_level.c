@@ -175,7 +175,8 @@ static struct entry take_small(const struct shunt_comm *comm, struct state *s,
 }
 
 /* Write the package for rail peer `dest`, from this rank's blocks and its local
- * peers' packages. Returns the bytes of the package. */
+ * peers' packages. Returns the bytes of the package. *payload: bytes of the
+ * blocks in the package. */
 static size_t pack_for_rail(const struct shunt_comm *comm, struct state *s,
                             int dest, unsigned char *to, size_t *payload)
 {
@@ -402,7 +403,8 @@ static void pack_first(struct shunt_request *request,
     }
 }
 
-/* The maximum size of all packages for this rank's rail peers. */
+/* An upper bound of the total bytes of this rank's packages for its rail
+ * peers. */
 static size_t bound_second(const struct shunt_request *request,
                            const struct shunti_two_level *x)
 {

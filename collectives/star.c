@@ -377,8 +377,8 @@ SHUNTI_FLATTEN static enum shunt_status step(struct shunt_request *request)
         receive_note(request, leaf);
     if (!leaf->answered)
         leaf->answered = answer(request, leaf);
-    /* No peer wakes this rank for work that it can already do: continue until
-     * there is none. */
+    /* Continue as long as there is work that this rank can already do, because
+     * no peer wakes it for that work. */
     if (leaf->received && !leaf->done) {
         do {
             before = leaf->source.done;
@@ -399,8 +399,9 @@ static bool awaits(const struct shunt_request *request, int peer)
     return request->error && peer == leaf->warned;
 }
 
-/* A leaf gets no message from other leaves, so it does not know whether they
- * have entered. */
+/* False for the root, so that a timeout names the root before any leaf. True
+ * for another leaf: leaves send each other no messages, so this leaf does not
+ * know whether the other one has entered. */
 static bool may_have_entered(const struct shunt_request *request, int peer)
 {
     return peer != leaf_of(request)->root;

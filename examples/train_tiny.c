@@ -10,8 +10,8 @@
  *
  * Each rank has a share of every batch (data parallel) and a share of the
  * experts (expert parallel). All else is on every rank. The library is called
- * in three places: in the MoE layer, for the sum of gradients, and for reading
- * the text.
+ * in the MoE layer, for the sums of gradients and of losses, and to send the
+ * text to all ranks.
  *
  * The bits do not depend on the number of ranks. A batch has four slices, which
  * ranks take in turn. The exchange adds up a token's experts in one order

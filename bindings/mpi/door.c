@@ -356,8 +356,9 @@ static inline bool progress_is_due(void)
         0);
 }
 
-/* Has a test to be repeated? It was made while progress was due and returned
- * `error`; *flag is zero if it found nothing. *times counts the repetitions. */
+/* Must a test be repeated? The test was made while progress was due. It
+ * returned `error`; *flag is zero if it found nothing. *times counts the
+ * repetitions. */
 static bool has_to_repeat(int error, const int *flag, unsigned *times)
 {
     atomic_bool *due =
@@ -437,9 +438,10 @@ static bool has_to_repeat(int error, const int *flag, unsigned *times)
             ARGUMENTS_##n);                                                \
     }
 
-/* The same for Fortran. A repeated error would call the program's error handler
- * again, so the test must return an error code even if the program passes no
- * place for it. */
+/* TEST() for a Fortran function, which stores its error code at `error`. The
+ * repetition reads the code, because a test that failed must not be repeated:
+ * that would call the program's error handler again. If the program passes NULL
+ * as `error`, the repetition passes a variable of its own. */
 #define TEST_MANGLED(mangled, name, n, flag, error)                            \
     __attribute__((noinline)) static void mangled##again(PARAMETERS_##n)       \
     {                                                                          \

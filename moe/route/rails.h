@@ -141,8 +141,10 @@ bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
 /*
  * The signals of a rail window. A signal says which operation's rows have
  * arrived, and how many. There is a signal for the rows of each source, and one
- * for the sums and one for the dots of each node. Each part of a plan has
- * signals of its own, and a call uses those of its first part.
+ * for the sums and one for the dots of each node. Sums are the rows that come
+ * home. Dots are the dot products that come home, for the gradient of the
+ * weights (also called products). Each part of a plan has signals of its own,
+ * and a call uses those of its first part.
  *
  * Signals are at the beginning of the window. No other data is ever stored
  * there. Otherwise an element of a row of an earlier plan could look like a
@@ -167,10 +169,16 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
  * A rank in the other call ignores the signal. */
 uint64_t shunti_rail_call(const struct shunt_request *request);
 
-/* The number of rows of `call` that have arrived, at most `most`, counted from
- * the first row of the plan. For sums and dots, it may return
- * SHUNTI_RAIL_BROKEN. Returns 0 if the signal is of another call, since the
- * peer may have begun a later one. */
+/*
+ * Read a signal of `call` in this rank's rail window. `index` is the source of
+ * rows, or the node of sums or dots.
+ *
+ * For rows and sums, returns how many have arrived, at most `most`. They are
+ * counted from the beginning of the plan, also in a call of a later part. For
+ * dots, returns 1 when all have arrived. For sums and dots, may return
+ * SHUNTI_RAIL_BROKEN. Returns 0 if the signal is of another call: the signal of
+ * `call` has not arrived yet, or the peer has begun a later call.
+ */
 uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              enum shunti_rail_signal which, int part, int index,
                              uint64_t call, size_t most);

@@ -7,6 +7,10 @@
  * after its own, so that not all ranks send to the same node. In: rows that
  * have arrived are copied from the arrival area straight to their slots on the
  * ranks of this node. Meanwhile the next chunk is on the wire.
+ *
+ * Products: for the gradient of the weights, a relay computes the dot product
+ * of each row that it passes on with the expert's row of `out` (push.h). It
+ * sends the products back to the source of the rows.
  */
 #ifndef SHUNTI_RAILS_ROWS_H
 #define SHUNTI_RAILS_ROWS_H
@@ -23,14 +27,15 @@ struct shunti_rail_rows {
     bool fp8;                 /* rows travel as fp8 */
     bool weighted;            /* rows get their weights when they are placed */
     bool stream;              /* rows are placed past the caches */
-    bool offers;              /* products are made for sources that want them */
+    bool offers;              /* this rank makes products for sources that want
+                                 them */
     float *dweight;           /* (tokens, topk) products; NULL: not wanted */
 
     struct shunti_rail_turn turn;
     size_t wire;  /* bytes of a row on the wire */
     size_t chunk; /* rows of a chunk */
-    bool broken;  /* a peer does not take part in the call, so rows or products
-                     are missing */
+    bool broken;  /* a peer does not take part in the call, so some rows or
+                     products never arrive */
     unsigned char *scratch; /* memory for two rows */
     struct shunti_rail_sent {
         size_t packed, rows, end; /* rows packed; rows sent; the last row of the
@@ -42,7 +47,8 @@ struct shunti_rail_rows {
         uint32_t rows, end;  /* rows passed on; the last row of the cut + 1 */
         bool entered, wants; /* the source's note has arrived; the source wants
                                 products */
-        bool done;           /* all rows passed on, and products sent */
+        bool done;           /* all rows were passed on, and the products sent
+                                if the source wants them */
     } * from;                /* (nfrom) */
     /* By local index: addresses of each rank's row buffer and of its results,
      * NULL until they are known. */

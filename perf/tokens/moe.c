@@ -20,10 +20,10 @@
 #include "perf/tables/table.h"
 #include "perf/tokens/moe_side.h"
 
-/* A line of the table: consecutive phases. */
+/* A line of the table: the time of consecutive phases of a step. */
 struct part {
     const char *name;
-    int first, last;
+    int first, last;  /* numbers of these phases */
     bool there, back; /* rows are sent to the experts; rows are sent back */
 };
 
@@ -55,12 +55,15 @@ static const struct part backward_parts[] = {
     {NULL, 0, 0, false, false},
 };
 
-/* The parts of an operation. */
+/* How an operation is measured: the lines of its table, and the calls of one
+ * step. */
 struct steps {
     const struct part *parts;
     bool plans; /* true: each step makes a plan; false: all steps use one
                  * plan */
     int n;
+    /* The n calls of a step. Each is a phase. If `plans`, phase 0 makes the
+     * plan. */
     enum perf_go go[2];
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Creates communicators when there is one already, with a rank on each host:
- * from the existing one (dup, split, shrink), and from an id. on_hosts runs
- * these cases on hosts whose first address cannot be reached from other hosts.
+ * Creates further communicators beside an existing one that has a rank on each
+ * host: from that one (dup, split, shrink), and from an id. on_hosts runs these
+ * cases on hosts whose first address cannot be reached from other hosts.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +14,9 @@
 
 #include "tests/harness/rank_main.h"
 
-#define SECONDS 5.0 /* for each creation; SHUNT_TIMEOUT is much more */
+/* Each creation must end within this time, which is much shorter than
+ * SHUNT_TIMEOUT. */
+#define SECONDS 5.0
 
 static double now_s(void)
 {
@@ -24,7 +26,8 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Checks that `made` works and has `size` ranks, then ends it. */
+/* Checks that `made` was created in time, works and has `size` ranks, then ends
+ * it. Its creation began at `began`. */
 static int use(struct shunt_comm *made, int size, const char *how, int maker,
                double began)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Each rank has other settings. All ranks must use the settings of rank 0. If
- * each rank used its own, calls would hang, or end with errors.
+ * Rank 0 has other settings than the other ranks. All ranks must use the
+ * settings of rank 0. If each rank used its own, calls would hang, or end with
+ * errors.
  */
 
 #include <stdlib.h>
@@ -32,7 +33,8 @@ static int64_t element(int r, size_t i)
     return (int64_t)(i % 1000) + 1000 * r;
 }
 
-/* Makes sums and all-gathers of `count` elements, and checks them. */
+/* Calls allreduce, allgather and alltoall with `count` elements, and checks the
+ * results. */
 static int collectives_of(const struct rank *self, struct shunt_comm *comm,
                           size_t count)
 {

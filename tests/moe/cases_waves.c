@@ -540,9 +540,10 @@ static int memory_of_bursts(const struct rank *self)
     return 0;
 }
 
-/* The purpose of waves is that the peak is the memory of max_rows rows, not of
- * all rows. One wave is prepared while another is used, so many plans in waves
- * must need no more memory for lists than two waves. */
+/* With waves, each buffer of rows must have room for max_rows rows only, not
+ * for all rows of the plan. Lists exist for at most two waves at once: one wave
+ * is prepared while another is used. So a second plan must need no more memory
+ * for lists than the first. */
 static int memory_of_waves(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);

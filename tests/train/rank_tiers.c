@@ -525,8 +525,10 @@ static size_t number_in(const char *text, const char *before)
     return at ? strtoul(at + strlen(before), NULL, 10) : 0;
 }
 
-/* Budgets from the bytes of everything down to the least possible: the bytes
- * held must never exceed them. */
+/* Trains with activation budgets from the least possible one to 1.3 times the
+ * bytes of all activations. The bytes held must never exceed the budget. With
+ * the smallest budget some activations must be recomputed, with the largest
+ * none. */
 static int budgets_are_kept(const struct rank *self)
 {
     struct options o = four_layers();
@@ -564,8 +566,8 @@ static int budgets_are_kept(const struct rank *self)
     return 0;
 }
 
-/* Twice the batch must need only the bytes of one, whether everything is kept
- * or a budget chooses. */
+/* A batch that is computed in two parts (`accumulate`) must hold only the bytes
+ * of one part. First all activations are kept, then a budget decides. */
 static int two_parts_in_the_bytes_of_one(const struct rank *self)
 {
     struct options o = four_layers();

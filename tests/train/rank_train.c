@@ -48,7 +48,8 @@ static int bf16_products_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Products are f32 products of rounded inputs, which a named backend uses. */
+/* The backend is named in the options. It computes f32 products of inputs that
+ * are rounded to bf16. */
 static int rounded_products_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -233,12 +234,14 @@ static int noisy_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Micro-batches whose rows are sent at the same time. */
+/* Several micro-batches with overlap: the rows of one are sent while another
+ * one is computed. */
 static int micro_batches(const struct rank *self, bool bf16)
 {
     struct options o = pair_options();
 
-    o.micro_batches = self->size == 3 ? 2 : 3; /* divides a share */
+    /* A rank's share of the batch is divisible by this number. */
+    o.micro_batches = self->size == 3 ? 2 : 3;
     o.overlap = true;
     o.balance_over = BALANCE_OVER_SHARE;
     o.bf16 = bf16;
@@ -385,7 +388,8 @@ static int parts_as_micro_batches(const struct rank *self,
     return 0;
 }
 
-/* The loads are known only when all parts have gone forward. */
+/* The balancing loss is over the whole batch. So the loads of the experts are
+ * known only after the forward passes of all parts. */
 static int accumulates_over_batch(const struct rank *self)
 {
     return parts_as_micro_batches(self, BALANCE_OVER_BATCH, GATE_SOFTMAX);

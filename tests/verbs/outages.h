@@ -2,8 +2,11 @@
 /*
  * Makes rails fail at random moments while two ranks put. There is one failure
  * at a time, on either side. The next one follows when both ranks have all
- * rails again. Each rail must be back in time. SHUNT_TEST_NICS is a command
- * that disconnects devices instead (tests/rdma-vm/nics).
+ * rails again. Each rail must be back in time (BACK_S in outages.c).
+ *
+ * The failures are made by the stand-in for libibverbs. If SHUNT_TEST_NICS is
+ * set, they are made by that command, which disconnects devices
+ * (tests/rdma-vm/nics).
  */
 #ifndef VERBS_OUTAGES_H
 #define VERBS_OUTAGES_H
@@ -16,13 +19,14 @@ struct outages {
     int before;         /* calls of outages_step() before the next outage */
     int device;         /* the device that failed; -1: none */
     uint64_t lost;      /* counter "rails lost" when the device failed */
-    double since, over; /* times of the failure and of its end; `over` 0: it
-                         * lasts */
+    double since, over; /* times of the failure and of its end; `over` 0: the
+                         * failure lasts */
     double longest;     /* longest time from an end until all rails were back,
                          * in s */
 };
 
-/* Calls verbs_do() (now.h) of the stand-in that the transport has loaded. */
+/* Does `what` to a device: by verbs_do() (now.h) of the stand-in that the
+ * transport has loaded, or by SHUNT_TEST_NICS. */
 void outages_do(struct rank *r, int device, const char *what);
 /* Brings the link of a device up. Returns false if the device is no longer
  * open. */
