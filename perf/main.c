@@ -219,7 +219,8 @@ int main(int argc, char **argv)
         if (options.mem == PERF_MEM_DEVICE)
             whole = &perf_engine_whole;
     } else if (raw) {
-        settings.peer = "libibverbs, a queue pair of its own, in turns";
+        settings.peer =
+            "libibverbs by a queue pair of this program, in turns with Shunt";
     }
 
     const struct perf_contest contest = {

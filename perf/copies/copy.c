@@ -183,7 +183,7 @@ static void measure(struct perf_copy_bench *b, struct shunti_gemm *gemm)
             measure_rows(b, size, o->row_bytes[i]);
         size = next < (double)size + 1 ? size + 1 : (size_t)next;
     }
-    perf_table_note("engine %s: took %llu copies of %llu bytes%s%s",
+    perf_table_note("engine %s: %llu copies, %llu bytes in all%s%s",
                     b->copier.engine->name,
                     (unsigned long long)b->copier.copies,
                     (unsigned long long)b->copier.bytes,

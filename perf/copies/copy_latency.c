@@ -97,8 +97,8 @@ void perf_copy_latency_row(struct perf_copy_bench *b, bool asleep)
         row.times[PERF_OURS] = perf_series_times(&series, 0, 0);
     perf_copy_row(b, &row);
     if (series.samples < n && asleep)
-        perf_table_note("  the engine, or another thread of this process, does "
-                        "not fall asleep");
+        perf_table_note("  few or no samples above: the engine, or another "
+                        "thread of this process, does not fall asleep");
     perf_series_finish(&series);
 }
 

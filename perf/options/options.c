@@ -306,8 +306,9 @@ static const struct cli_row rows[] = {
     {"no-pin", 0, NULL, CLI_FLAG, "pin no rank", AT(pin), .value = PERF_PIN_NO,
      .mark = OWN},
     {"interface", 0, "NAME", CLI_TEXT,
-     "network interface to other hosts: its address is used for the streams, "
-     "its counters are read (found by the hosts' addresses)",
+     "network interface to other hosts: its address is used for the streams of "
+     "--peer link, and its counters are read (default: the one that the hosts' "
+     "addresses belong to)",
      AT(interface)},
 
     {HEADING("Sizes (of all that a rank sends or receives, whichever is more, "

@@ -416,7 +416,7 @@ def copies_are_right():
             fail(command, f"rows: {rows}")
         for row in rows:
             check_copy(command, row)
-        took = re.search(r"took (\d+) copies of (\d+) bytes; counts (\d+) "
+        took = re.search(r": (\d+) copies, (\d+) bytes in all; counts (\d+) "
                          r"messages, (\d+) bytes", result.stderr)
         if not took or took.group(1, 2) != took.group(3, 4):
             fail(command, f"counters: {result.stderr}")

@@ -432,7 +432,9 @@ int exchange_mpi_create(struct team *team, const struct model_config *model,
     if (s->max_tokens * model->topk > INT_MAX ||
         model->dim * sizeof(float) > INT_MAX) {
         free(s);
-        return train_error("these are more rows than MPI's int counts");
+        return train_error(
+            "MPI counts rows and bytes of a row in an int: too many tokens, or "
+            "rows too wide");
     }
     if (!allocate(s)) {
         destroy(&s->base);

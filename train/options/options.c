@@ -84,7 +84,7 @@ static const struct cli_row rows[] = {
      AT(model.first_dense), .most = MOST_ROUTINGS, .mark = SHAPE},
     {"dense-hidden", 0, "N", CLI_WHOLE,
      "hidden width of layers without experts (default: --topk times "
-     "--expert-hidden, and --shared-expert)",
+     "--expert-hidden, plus --shared-expert)",
      AT(model.dense_hidden), .least = 1, .most = LARGEST, .mark = SHAPE},
     {"gate", 0, "NAME", CLI_CHOICE,
      "how a token's experts and their weights follow from its logits: softmax; "

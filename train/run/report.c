@@ -427,7 +427,7 @@ static void figures(FILE *f, const struct report *r)
             r->peak_name);
     fprintf(
         f,
-        "<tr><td>communication<td>%.0f%% of the time is not hidden behind "
+        "<tr><td>communication<td>%.0f%% of a step's time is not hidden behind "
         "computing: rows %.0f%%, gradients and parameters %.0f%%",
         100 * (mean.exchange_s + mean.reduce_s + mean.tensor_s) / mean.step_s,
         100 * mean.exchange_s / mean.step_s, 100 * mean.reduce_s / mean.step_s);
