@@ -112,7 +112,7 @@ enum shunt_status shunti_allgather_create(
     const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
     enum shunt_status st =
         shunti_two_level_create(call, v ? class_v : class, hooks, signature,
-                                false, own_bytes, request, x);
+                                SHUNTI_RAILS_FIRST, own_bytes, request, x);
 
     if (st)
         return st;

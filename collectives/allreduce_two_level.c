@@ -219,8 +219,8 @@ shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
     struct state *s;
     enum shunt_status st = shunti_two_level_create(
         call, &two_level_class, whole ? &whole_hooks : &lane_hooks, signature,
-        true, sizeof(*s) + (size_t)comm->nranks * sizeof(*s->operands), request,
-        &x);
+        SHUNTI_LOCALS_FIRST,
+        sizeof(*s) + (size_t)comm->nranks * sizeof(*s->operands), request, &x);
 
     if (st)
         return st;

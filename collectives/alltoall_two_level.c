@@ -557,7 +557,7 @@ shunti_alltoall_two_level(const struct shunti_coll *call, uint32_t signature,
         call,
         signature >> 24 == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
                                                  : &alltoall_class,
-        &hooks, signature, true,
+        &hooks, signature, SHUNTI_LOCALS_FIRST,
         sizeof(*s) + n * (sizeof(s->pairs[0]) + 2 * sizeof(*s->entry)), request,
         &x);
 

@@ -55,7 +55,8 @@ two_level(const struct shunti_coll *call, uint32_t signature,
     static const struct shunti_two_level_hooks none = {0};
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
-        call, &two_level_class, &none, signature, true, 0, request, &x);
+        call, &two_level_class, &none, signature, SHUNTI_LOCALS_FIRST, 0,
+        request, &x);
 
     if (!st)
         x->agreed = true;

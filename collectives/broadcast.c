@@ -125,8 +125,9 @@ two_level(const struct shunti_coll *call, uint32_t signature,
 {
     const struct shunt_comm *comm = call->comm;
     struct shunti_two_level *x;
-    enum shunt_status st = shunti_two_level_create(
-        call, &two_level_class, &hooks, signature, false, 0, request, &x);
+    enum shunt_status st =
+        shunti_two_level_create(call, &two_level_class, &hooks, signature,
+                                SHUNTI_RAILS_FIRST, 0, request, &x);
 
     if (st)
         return st;

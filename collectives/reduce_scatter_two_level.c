@@ -246,7 +246,7 @@ SHUNTI_NOINLINE enum shunt_status shunti_reduce_scatter_two_level(
     struct state *s;
     enum shunt_status st = shunti_two_level_create(
         call, v ? &reduce_scatterv_class : &reduce_scatter_class, &hooks,
-        signature, true,
+        signature, SHUNTI_LOCALS_FIRST,
         sizeof(*s) + n * (sizeof(s->blocks[0]) + sizeof(*s->operands)), request,
         &x);
 

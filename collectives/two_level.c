@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operations of two phases, inside nodes and between them; see two_level.h. */
+/* Operations inside nodes and between them, in phases; see two_level.h. */
 #include "collectives/two_level.h"
 
 #include "collectives/coll_call.h"
@@ -11,18 +11,33 @@
 #include "src/comm.h"
 #include "src/wire/nodes.h"
 
-static void add_peer(struct shunti_two_level *x, int peer,
-                     enum shunti_phase phase)
+static void add_to_order(struct shunti_two_level *x, int peer)
 {
-    struct shunti_peer_state *peer_state = &x->peer_states[peer];
+    if (!shunti_is_in_order(&x->peer_states[peer]))
+        x->order[x->npeers++] = peer;
+}
 
-    peer_state->phase = (uint8_t)phase;
-    x->order[x->npeers++] = peer;
-    if (phase != SHUNTI_PHASE_DIRECT) {
-        x->missing[phase]++;
-        peer_state->sending = SHUNTI_SENDING_DUE;
-        peer_state->receiving = SHUNTI_RECEIVING_AWAITED;
-    }
+/* This rank sends `peer` a package in this phase. */
+static void add_sending(struct shunti_two_level *x, int peer, int phase)
+{
+    add_to_order(x, peer);
+    x->peer_states[peer].send_phase = (uint8_t)phase;
+    x->peer_states[peer].sending = SHUNTI_SENDING_DUE;
+}
+
+/* A package of `peer` arrives in this phase. */
+static void add_receiving(struct shunti_two_level *x, int peer, int phase)
+{
+    add_to_order(x, peer);
+    x->peer_states[peer].phase = (uint8_t)phase;
+    x->peer_states[peer].receiving = SHUNTI_RECEIVING_AWAITED;
+    x->missing[phase]++;
+}
+
+static void add_peer(struct shunti_two_level *x, int peer, int phase)
+{
+    add_sending(x, peer, phase);
+    add_receiving(x, peer, phase);
 }
 
 int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i)
@@ -40,26 +55,49 @@ static void add_local_peers(struct shunti_two_level *x,
         add_peer(x, shunti_nth_of_node(comm, comm->node, i), phase);
 }
 
+/* Add the rail peers on one node by `add`. */
+static void
+add_rail_peers_of(struct shunti_two_level *x, const struct shunt_comm *comm,
+                  int node, int phase,
+                  void (*add)(struct shunti_two_level *x, int peer, int phase))
+{
+    for (int i = 0; i < shunti_node_size(comm, node); i++) {
+        int peer = shunti_nth_of_node(comm, node, i);
+
+        if (shunti_is_rail_peer(comm, comm->rank, peer))
+            add(x, peer, phase);
+    }
+}
+
 static void add_rail_peers(struct shunti_two_level *x,
                            const struct shunt_comm *comm,
                            enum shunti_phase phase)
 {
-    for (int n = 1; n < comm->nodes; n++) {
-        int node = (comm->node + n) % comm->nodes;
+    for (int n = 1; n < comm->nodes; n++)
+        add_rail_peers_of(x, comm, (comm->node + n) % comm->nodes, phase,
+                          add_peer);
+}
 
-        for (int i = 0; i < shunti_node_size(comm, node); i++) {
-            int peer = shunti_nth_of_node(comm, node, i);
+static void add_rounds(struct shunti_two_level *x,
+                       const struct shunt_comm *comm)
+{
+    const int64_t nodes = comm->nodes;
 
-            if (shunti_is_rail_peer(comm, comm->rank, peer))
-                add_peer(x, peer, phase);
-        }
+    x->phases = SHUNTI_PHASE_FIRST;
+    for (int64_t distance = 1; distance < nodes; distance *= 2) {
+        const int to = (int)((comm->node + distance) % nodes);
+        const int from = (int)((comm->node + nodes - distance) % nodes);
+
+        x->phases++;
+        add_rail_peers_of(x, comm, to, x->phases, add_sending);
+        add_rail_peers_of(x, comm, from, x->phases, add_receiving);
     }
 }
 
 enum shunt_status shunti_two_level_create(
     const struct shunti_coll *call, const struct shunti_class *class,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
-    bool locals_first, size_t own_bytes, struct shunt_request **request,
+    enum shunti_phases phases, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **out)
 {
     struct shunt_comm *comm = call->comm;
@@ -79,12 +117,19 @@ enum shunt_status shunti_two_level_create(
     x->ticket = shunti_ticket(*request);
     x->order = (int *)(void *)(x->peer_states + n);
     x->own = (*request)->state + own_aligned;
-    if (locals_first) {
+    x->phases = SHUNTI_PHASE_SECOND;
+    switch (phases) {
+    case SHUNTI_LOCALS_FIRST:
         add_local_peers(x, comm, SHUNTI_PHASE_FIRST);
         add_rail_peers(x, comm, SHUNTI_PHASE_SECOND);
-    } else {
+        break;
+    case SHUNTI_RAILS_FIRST:
         add_rail_peers(x, comm, SHUNTI_PHASE_FIRST);
         add_local_peers(x, comm, SHUNTI_PHASE_SECOND);
+        break;
+    case SHUNTI_ROUNDS:
+        add_local_peers(x, comm, SHUNTI_PHASE_FIRST);
+        add_rounds(x, comm);
     }
     return SHUNT_OK;
 }
@@ -94,8 +139,11 @@ static struct shunti_peer_state *peer_with(struct shunt_request *request,
 {
     struct shunti_two_level *x = shunti_two_level_of(request);
 
-    if (x->peer_states[peer].phase == SHUNTI_PHASE_NONE)
-        add_peer(x, peer, SHUNTI_PHASE_DIRECT);
+    if (!shunti_is_in_order(&x->peer_states[peer])) {
+        add_to_order(x, peer);
+        x->peer_states[peer].phase = SHUNTI_PHASE_DIRECT;
+        x->peer_states[peer].send_phase = SHUNTI_PHASE_DIRECT;
+    }
     return &x->peer_states[peer];
 }
 
@@ -175,17 +223,19 @@ static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
         shunti_peer_state_ack_ready(request, x, x->order[i]);
 }
 
-/* Start the next phase if the packages that it needs have arrived. */
+/* Start the next phases if the packages that they need have arrived. */
 static void advance(struct shunt_request *request, struct shunti_two_level *x)
 {
-    if (x->stage == SHUNTI_STAGE_FIRST && !x->missing[SHUNTI_PHASE_FIRST]) {
+    while (x->stage == SHUNTI_STAGE_FIRST && !x->missing[x->complete + 1]) {
+        x->complete++;
         if (x->hooks->turn)
             x->hooks->turn(request, x);
-        x->stage = SHUNTI_STAGE_SECOND;
+        if (x->complete + 1 == x->phases)
+            x->stage = SHUNTI_STAGE_SECOND;
         if (request->comm->failure.status) /* no memory for the packages */
             return;
     }
-    if (x->stage == SHUNTI_STAGE_SECOND && !x->missing[SHUNTI_PHASE_SECOND] &&
+    if (x->stage == SHUNTI_STAGE_SECOND && !x->missing[x->phases] &&
         rail_blocks_here(request, x)) {
         if (x->hooks->ready)
             x->hooks->ready(request, x);
@@ -253,7 +303,8 @@ bool shunti_two_level_received(const struct shunt_request *request, int peer)
 /* True if `rank` has no local peers. Other ranks hold up their local peers
  * while they lack a package of the first phase, or input of late blocks: they
  * cannot send them anything of the second phase, or of later calls. So only a
- * rank that is alone may receive a package much later. */
+ * rank that is alone may receive a package much later, and not in rounds, where
+ * other nodes wait for what it sends next. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;
@@ -277,8 +328,10 @@ bool shunti_two_level_must_send(const struct shunt_request *request)
         if (x->late &&
             !shunti_peer_state_is_late(request, x->order[i], SHUNTI_BLOCK))
             sent &= is_sent(&peer_state->out[SHUNTI_BLOCK]);
-        if (peer_state->phase == SHUNTI_PHASE_FIRST && !sent &&
-            !alone_on_node(request->comm, x->order[i]))
+        if (peer_state->sending >= SHUNTI_SENDING_DUE &&
+            peer_state->send_phase < x->phases && !sent &&
+            (x->phases > SHUNTI_PHASE_SECOND ||
+             !alone_on_node(request->comm, x->order[i])))
             return true;
     }
     return false;

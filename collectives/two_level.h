@@ -9,19 +9,28 @@
  * there is one rail peer on each other node. Where nodes differ in size, a rank
  * of the smaller node is the rail peer of several ranks of the larger one. The
  * two sets are disjoint, so one operation, which has one control message for
- * each pair, is enough for two phases:
+ * each pair, is enough for two phases, or more:
  *
  *     local peers first:  first between local peers, then between rail peers
  *                         (alltoall, reduce_scatter, allreduce, barrier)
  *     rail peers first:   first between rail peers, then between local peers
  *                         (allgather, broadcast)
  *
+ * In place of one phase between rail peers there may be *rounds*. In round k = 0,
+ * 1, ... a rank sends to its rail peers on the node 2^k behind its own, and
+ * receives from those on the node 2^k before it. Each round is a phase. After
+ * ceil(log2(nodes)) rounds a rank has heard of all nodes, directly or through
+ * others (dissemination: Hensgen, Finkel, Manber, 1988). A rank sends no other
+ * rank two control messages: the distances of the rounds differ, and are less
+ * than the number of nodes.
+ *
  * The payload of a control message is a *package*. The packages of the second
- * phase are made when all packages of the first have arrived. A *block* may
- * follow a package as a second payload. A block between local peers may be
- * *late*: made from all packages and from the blocks of rail peers. Late blocks
- * are a third phase, without control messages. Any two ranks may also exchange
- * a block *directly*, without regard to phases.
+ * phase are made when all packages of the first have arrived, and likewise in
+ * later rounds. A *block* may follow a package as a second payload. A block
+ * between local peers may be *late*: made from all packages and from the blocks
+ * of rail peers. Late blocks are a third phase, without control messages. Any
+ * two ranks may also exchange a block *directly*, without regard to phases. An
+ * operation in rounds has no blocks.
  *
  * Every rank learns of every bad call. A package of the second phase is sent
  * when all packages of the first have arrived and were correct. So a rank that
@@ -55,15 +64,23 @@ struct shunti_two_level;
 enum shunti_phase {
     SHUNTI_PHASE_NONE, /* nothing is exchanged */
     SHUNTI_PHASE_FIRST,
-    SHUNTI_PHASE_SECOND,
+    SHUNTI_PHASE_SECOND, /* the first round, if there are rounds */
+    SHUNTI_PHASE_LAST = SHUNTI_PHASE_SECOND + 30, /* for up to 2^31 nodes */
     SHUNTI_PHASE_DIRECT,
+};
+
+/* The order of phases. */
+enum shunti_phases {
+    SHUNTI_LOCALS_FIRST, /* local peers, then rail peers */
+    SHUNTI_RAILS_FIRST,  /* rail peers, then local peers */
+    SHUNTI_ROUNDS, /* local peers, then rounds; only between several nodes */
 };
 
 /* The stages of an operation, in their order. An alarm may follow any of the
  * first three. */
 enum shunti_stage {
-    SHUNTI_STAGE_FIRST = 0, /* packages of the first phase are missing */
-    SHUNTI_STAGE_SECOND,    /* packages of the second phase may be sent */
+    SHUNTI_STAGE_FIRST = 0, /* packages before the last phase are missing */
+    SHUNTI_STAGE_SECOND,    /* packages of the last phase may be sent */
     SHUNTI_STAGE_READY,     /* late blocks are made, and may be sent */
     SHUNTI_STAGE_ALARM,     /* some rank made another call, or a bad one */
     SHUNTI_STAGE_ALARMED,   /* the alarm was also acked to the peers that have
@@ -136,10 +153,12 @@ struct shunti_incoming {
 
 /* The state of what this rank exchanges with one peer. */
 struct shunti_peer_state {
-    uint8_t phase;     /* enum shunti_phase */
-    uint8_t sending;   /* enum shunti_sending; not NONE in FIRST and SECOND */
-    uint8_t receiving; /* enum shunti_receiving; not NONE in FIRST and SECOND */
-    uint8_t acked;     /* the stages that this rank has acked to the peer, as
+    uint8_t phase;      /* enum shunti_phase: when the peer's package arrives */
+    uint8_t send_phase; /* enum shunti_phase: when this rank's package is sent;
+                         * differs from `phase` only in rounds */
+    uint8_t sending;    /* enum shunti_sending; not NONE if a package is sent */
+    uint8_t receiving;  /* enum shunti_receiving; not NONE if one arrives */
+    uint8_t acked;      /* the stages that this rank has acked to the peer, as
                           bits */
     uint8_t acked_parts; /* how many ready parts this rank has acked to the
                             peer */
@@ -155,10 +174,10 @@ struct shunti_two_level_hooks {
      * if it is malformed. */
     bool (*arrived)(struct shunt_request *request, struct shunti_two_level *x,
                     int peer);
-    /* Fill in the packages of the second phase, when all packages of the first
-     * have arrived. */
+    /* All packages of phase x->complete have arrived: fill in the packages of
+     * the next phase. */
     void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
-    /* Make the late blocks, when all packages of both phases, and the blocks of
+    /* Make the late blocks, when all packages of all phases, and the blocks of
      * rail peers, have arrived without an error. */
     void (*ready)(struct shunt_request *request, struct shunti_two_level *x);
     /* Return how many parts of this rank's late blocks are ready. If all are,
@@ -205,29 +224,32 @@ struct shunti_two_level {
     uint8_t ready_parts; /* how many parts of this rank's late blocks are
                             ready */
     uint8_t stage;       /* enum shunti_stage */
+    uint8_t phases;      /* number of phases, without DIRECT */
+    uint8_t complete;    /* number of phases before the last one whose packages
+                       * have all arrived */
     bool turns_over; /* this rank's turn is over at all ranks (exchange.h) */
     struct shunti_blame blame; /* the reason of the alarm */
     /* number of packages of each phase that have not arrived */
     int missing[SHUNTI_PHASE_DIRECT];
     int npeers;
-    int *order;  /* (npeers) the ranks whose phase is not NONE */
+    int *order;  /* (npeers) the peers that have a phase */
     void *own;   /* the collective's own state, zeroed */
     void *owned; /* scratch memory, released at the end; or NULL */
     struct shunti_peer_state peer_states[]; /* (nranks) */
 };
 
 /*
- * Create a request of two phases. The caller fills in out[] of the first phase,
+ * Create a request of phases. The caller fills in out[] of the first phase,
  * and in[] as far as it is known. Then it adds direct blocks, and launches the
  * request.
  *
- * locals_first  phase 1 is between local peers; false: between rail peers.
- * own_bytes     bytes of the collective's own state, x->own.
+ * phases     the order of phases.
+ * own_bytes  bytes of the collective's own state, x->own.
  */
 enum shunt_status shunti_two_level_create(
     const struct shunti_coll *call, const struct shunti_class *class,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
-    bool locals_first, size_t own_bytes, struct shunt_request **request,
+    enum shunti_phases phases, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **x);
 
 /* The two-level state of a request. */

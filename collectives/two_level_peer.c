@@ -36,6 +36,13 @@ void shunti_peer_state_ack(struct shunt_request *request,
                                              << 8);
 }
 
+/* Do this rank and the peer send each other a package in the same phase? */
+static bool has_packages_both_ways(const struct shunti_peer_state *peer_state)
+{
+    return peer_state->phase == peer_state->send_phase &&
+           peer_state->phase != SHUNTI_PHASE_DIRECT;
+}
+
 bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
                                int k, size_t bytes)
 {
@@ -43,9 +50,9 @@ bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
 
     return !request->streams &&
            shunti_zcopy_suits(request->comm, peer, bytes) &&
-           (k == SHUNTI_BLOCK ? !shunti_peer_state_is_late(request, peer, k)
-                              : !x->varies && x->peer_states[peer].phase !=
-                                                  SHUNTI_PHASE_DIRECT);
+           (k == SHUNTI_BLOCK
+                ? !shunti_peer_state_is_late(request, peer, k)
+                : !x->varies && has_packages_both_ways(&x->peer_states[peer]));
 }
 
 struct shunti_zcopy *

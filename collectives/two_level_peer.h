@@ -24,6 +24,14 @@ enum {
 /* True if the receiver copies the payload from the sender's memory. */
 bool shunti_is_pulled(uint8_t way);
 
+/* Is the peer in x->order? */
+static inline bool
+shunti_is_in_order(const struct shunti_peer_state *peer_state)
+{
+    return peer_state->phase != SHUNTI_PHASE_NONE ||
+           peer_state->send_phase != SHUNTI_PHASE_NONE;
+}
+
 /* True if payload `k` to and from `peer` is late (two_level.h). */
 bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
                                int k);

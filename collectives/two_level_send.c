@@ -223,8 +223,8 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
     struct shunti_peer *p = &request->comm->peers[peer];
     const bool alarmed = shunti_two_level_alarmed(x);
-    const bool waits = peer_state->phase == SHUNTI_PHASE_SECOND &&
-                       x->stage == SHUNTI_STAGE_FIRST;
+    const bool waits = peer_state->send_phase != SHUNTI_PHASE_DIRECT &&
+                       peer_state->send_phase > x->complete + 1;
     bool skipped;
 
     if (peer_state->sending == SHUNTI_SENDING_NONE && p->turn == x->ticket) {
@@ -267,7 +267,7 @@ bool shunti_two_level_post(struct shunt_request *request,
     for (int r = 0; r < comm->nranks; r++) {
         if (r == comm->rank)
             continue;
-        if (x->peer_states[r].phase == SHUNTI_PHASE_NONE)
+        if (!shunti_is_in_order(&x->peer_states[r]))
             moved |= post_to(request, x, r);
         x->turns_over &= is_turn_over(&x->peer_states[r]);
     }

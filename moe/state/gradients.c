@@ -243,6 +243,7 @@ static const struct shunti_state_call reduce = {
     .kind = SHUNTI_KIND_MOE_GRADIENTS,
     .class = &class,
     .hooks = &hooks,
+    .phases = SHUNTI_RAILS_FIRST,
     .begin = begin,
 };
 

@@ -89,6 +89,7 @@ static const struct shunti_state_call move = {
     .kind = SHUNTI_KIND_MOE_MOVE,
     .class = &class,
     .hooks = &hooks,
+    .phases = SHUNTI_RAILS_FIRST,
     .begin = begin,
 };
 

@@ -255,7 +255,7 @@ static const struct shunti_state_call reduce = {
     .kind = SHUNTI_KIND_MOE_REDUCE,
     .class = &class,
     .hooks = &hooks,
-    .locals_first = true,
+    .phases = SHUNTI_LOCALS_FIRST,
     .begin = begin,
 };
 

@@ -287,6 +287,7 @@ static const struct shunti_state_call refresh = {
     .kind = SHUNTI_KIND_MOE_REFRESH,
     .class = &class,
     .hooks = &hooks,
+    .phases = SHUNTI_RAILS_FIRST,
     .begin = begin,
 };
 

@@ -179,7 +179,7 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
                                      "%s: %s", call->name, attempt->why);
     }
     st = shunti_two_level_create(&coll, call->class, call->hooks,
-                                 signature_of(call), call->locals_first,
+                                 signature_of(call), call->phases,
                                  sizeof(attempt->own), &request, &x);
     if (st) {
         finish_own(comm, &attempt->own);

@@ -39,7 +39,7 @@ struct shunti_state_call {
     unsigned kind;
     const struct shunti_class *class;
     const struct shunti_two_level_hooks *hooks;
-    bool locals_first;
+    enum shunti_phases phases;
     /* Fill in what the operation, which has been created, sends and
      * receives. */
     void (*begin)(struct shunt_request *request, struct shunti_two_level *x);
