@@ -4,7 +4,7 @@
  * every other one. A rank that has received all of them knows that all ranks
  * have entered the barrier. Between nodes the barrier runs in two levels: a
  * control message from a rail peer implies that all local peers of that rank
- * have entered.
+ * have entered. Between many nodes it takes rounds (barrier_dissemination.c).
  *
  * With more ranks than cores on one host, the barrier is a star (star.h).
  * There, the many control messages of an exchange cost more than the detour
@@ -12,6 +12,7 @@
  * of the next call. Ranks that left before rank 0 would only wait for it to get
  * a core.
  */
+#include "collectives/barrier_dissemination.h"
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
 #include "collectives/select.h"
@@ -54,9 +55,9 @@ two_level(const struct shunti_coll *call, uint32_t signature,
 {
     static const struct shunti_two_level_hooks none = {0};
     struct shunti_two_level *x;
-    enum shunt_status st = shunti_two_level_create(
-        call, &two_level_class, &none, signature, SHUNTI_LOCALS_FIRST, 0,
-        request, &x);
+    enum shunt_status st =
+        shunti_two_level_create(call, &two_level_class, &none, signature,
+                                SHUNTI_LOCALS_FIRST, 0, request, &x);
 
     if (!st)
         x->agreed = true;
@@ -76,6 +77,8 @@ static enum shunt_status begin(const struct shunti_coll *call,
     case SHUNTI_FLAT:
         return shunti_exchange_create(call, &barrier_class, signature, request,
                                       &x);
+    case SHUNTI_DISSEMINATION:
+        return shunti_barrier_dissemination(call, signature, request);
     default:
         return two_level(call, signature, request);
     }

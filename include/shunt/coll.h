@@ -95,8 +95,11 @@ SHUNT_API size_t shunt_dtype_size(enum shunt_dtype dtype);
  * Wait until every rank has made this call. Collective.
  *
  * Algorithm: each rank sends one control message to every other rank; between
- * nodes, only rail peers exchange them. On a host with more ranks than cores,
- * all ranks signal rank 0, which signals them in turn.
+ * nodes, only rail peers exchange them. From eight nodes on, if a message costs
+ * more than a step, each rank sends ceil(log2(nodes)) messages to other nodes,
+ * in as many steps (dissemination; Hensgen, Finkel, Manber, 1988). On a host
+ * with more ranks than cores, all ranks signal rank 0, which signals them in
+ * turn.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_barrier(struct shunt_comm *comm);

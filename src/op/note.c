@@ -114,6 +114,12 @@ bool shunti_note_room(struct shunt_request *request, int peer)
     return request->seq <= p->completed + SHUNTI_DEPTH;
 }
 
+void shunti_note_all_completed(struct shunt_comm *comm, uint64_t completed)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        learn(&comm->peers[r].completed, completed);
+}
+
 /* Has this peer written notes of operations after `seq`? */
 static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
 {

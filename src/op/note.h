@@ -14,7 +14,8 @@
  * operations it has completed. A writer reads the owner's number only when it
  * would otherwise have to wait. If the writer does not map the owner's memory,
  * the owner sends the number: in its notes and, where there are few notes, in
- * credits. A peer gets a credit only if it has written a note since the last
+ * credits. An operation may also find the least number of all ranks
+ * (collectives/barrier_dissemination.c). A peer gets a credit only if it has written a note since the last
  * credit: the slots of any other peer hold nothing new, and are free.
  *
  * The answer to a note is an ack, a word in the control window of the note's
@@ -148,6 +149,9 @@ bool shunti_notes_may_lack(const struct shunt_comm *comm);
 /* Read how many operations each peer has completed. For waits that are not
  * short. */
 void shunti_note_learn_completed(struct shunt_comm *comm);
+/* Record that every rank has completed at least so many operations. This says
+ * nothing about what the peers know of this rank. */
+void shunti_note_all_completed(struct shunt_comm *comm, uint64_t completed);
 /* Record an error if `peer`, which need not send a note, has sent a bad one. */
 void shunti_note_look(struct shunt_request *request, int peer);
 

@@ -470,6 +470,35 @@ static int random_calls(const struct rank *self)
     return 0;
 }
 
+/* No rank leaves a barrier that one rank has not entered. All ranks make calls
+ * of another communicator meanwhile, so the messages of the barrier arrive. */
+static int barrier_holds(const struct rank *self)
+{
+    enum { LOOKS = 20 };
+    struct shunt_request *request = NULL;
+    struct shunt_comm *other;
+    int64_t one = 1, all[MAX_RANKS];
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    for (int late = 0; late < self->size; late++) {
+        if (self->rank != late)
+            CHECK_OK(self->comm, shunt_barrier_start(self->comm, &request));
+        for (int i = 0; i < LOOKS; i++) {
+            CHECK(self->rank == late ||
+                      shunt_test(&request) == SHUNT_IN_PROGRESS,
+                  "without rank %d the barrier is over", late);
+            CHECK_OK(other, shunt_allgather(other, &one, all, 1, SHUNT_I64));
+        }
+        if (self->rank == late)
+            CHECK_OK(self->comm, shunt_barrier(self->comm));
+        else
+            CHECK_OK(self->comm, shunt_wait(&request));
+    }
+    CHECK_OK(other, shunt_comm_finish(other));
+    shunt_comm_destroy(other);
+    return 0;
+}
+
 /* More operations are under way than there are slots. Each rank finishes them
  * in a random order. */
 static int in_flight(const struct rank *self)
@@ -586,6 +615,7 @@ static int failed_reads(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {.name = "random", .run = random_calls, .timeout_s = 110},
+    {.name = "barrier_holds", .run = barrier_holds},
     {.name = "in_flight", .run = in_flight, .timeout_s = 110},
     {.name = "same_bits", .run = same_bits},
     {.name = "failed_reads",

@@ -172,6 +172,39 @@ static int collectives(const struct rank *self)
     return 0;
 }
 
+/* In a barrier by dissemination, each rank sends one message to each rank of its
+ * node, and to its rail peers on the nodes that are 1, 2, 4, ... behind its own.
+ * All other ranks get none. */
+static int dissemination(const struct rank *self)
+{
+    enum { BARRIERS = 200 };
+    struct shunt_comm *comm = self->comm;
+    const int nodes = shunt_comm_nodes(comm);
+    const int here = shunt_comm_node(comm, self->rank);
+    struct counts c;
+
+    CHECK_RUN(find_relations(self, &c));
+    CHECK_RUN(begin(self, &c));
+    for (int i = 0; i < BARRIERS; i++)
+        CHECK_OK(comm, shunt_barrier(comm));
+    for (int r = 0; r < self->size; r++) {
+        const int behind = (shunt_comm_node(comm, r) - here + nodes) % nodes;
+        const bool in_a_round = behind && !(behind & (behind - 1));
+        const int want =
+            c.relation[r] == MATE || (c.relation[r] == PARTNER && in_a_round)
+                ? BARRIERS
+                : 0;
+        struct shunt_peer_stats now;
+
+        CHECK_RUN(since(self, &c, r, &now));
+        CHECK((int)now.messages == want, "%d messages to rank %d, not %d",
+              (int)now.messages, r, want);
+        CHECK(want || !now.bytes_put, "%d bytes were put to rank %d",
+              (int)now.bytes_put, r);
+    }
+    return 0;
+}
+
 /* In two levels, between nodes of one size, each rank sends nodes - 1 messages
  * to other nodes. */
 static int one_to_each_node(const struct rank *self)
@@ -288,6 +321,7 @@ static int bad_arguments(const struct rank *self)
 static const struct rank_case cases[] = {
     {.name = "collectives", .run = collectives, .no_threads = true},
     {.name = "one_to_each_node", .run = one_to_each_node, .no_threads = true},
+    {.name = "dissemination", .run = dissemination, .no_threads = true},
     {.name = "exchange", .run = exchange},
     {.name = "bad_arguments", .run = bad_arguments},
     {.name = NULL},

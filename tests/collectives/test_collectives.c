@@ -112,6 +112,7 @@ static void one_kind(const char *kind)
 Test(collectives, barrier)
 {
     one_kind("barrier");
+    run(NULL, 5, "barrier_holds", NULL, NULL, NULL);
 }
 
 Test(collectives, broadcast)
@@ -457,12 +458,12 @@ static void on_layouts(const char *across, const char *const *env,
                        const char *rounds)
 {
     const char *const list[] = {
-        "random", "all",       "31", rounds,
-        THEN,     "in_flight", "32", "5",
-        THEN,     "same_bits", THEN, "nothing_at_all",
-        THEN,     "mismatch",  THEN, "mismatch_figures",
-        THEN,     "refusals",  THEN, "refused_by_all",
-        NULL,
+        "random", "all",           "31", rounds,
+        THEN,     "in_flight",     "32", "5",
+        THEN,     "same_bits",     THEN, "nothing_at_all",
+        THEN,     "mismatch",      THEN, "mismatch_figures",
+        THEN,     "refusals",      THEN, "refused_by_all",
+        THEN,     "barrier_holds", NULL,
     };
 
     for (int i = 0; i < LAYOUTS; i++) {
@@ -504,6 +505,31 @@ Test(collectives, nodes_flat)
 Test(collectives, nodes_two_level)
 {
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level"), "200");
+}
+
+/* Between eight nodes and more, some ranks send to others without receiving from
+ * them, and some exchange nothing. */
+Test(collectives, nodes_dissemination)
+{
+    static const char *const many[] = {"0,1,2,3,4,5,6,7",
+                                       "0,0,1,2,2,3,4,4,5,5,6,7,8,8"};
+    static const char *const list[] = {
+        "random", "all",
+        "33",     "30",
+        THEN,     "in_flight",
+        "34",     "8",
+        THEN,     "mismatch",
+        THEN,     "refusals",
+        THEN,     "refused_by_all",
+        THEN,     "barrier_holds",
+        NULL,
+    };
+    static const char *const setting =
+        "SHUNT_ALGORITHM=two_level,barrier=dissemination";
+
+    on_layouts(BY_SHM(setting), "40");
+    for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)
+        run_list_on(many[i], BY_SHM(setting), list);
 }
 
 /* A relay carries no block here, and every block in the next test. */

@@ -81,7 +81,7 @@ Test(forced, names_and_where_they_are_possible)
     says(false, "SHUNT_ALGORITHM=",
          "SHUNT_ALGORITHM can name\n"
          "  barrier          star (on one node whose memory is mapped), flat, "
-         "two_level (between nodes)\n");
+         "two_level (between nodes), dissemination (between nodes)\n");
 }
 
 /* -- what has no effect ------------------------------------------------------
@@ -218,8 +218,10 @@ Test(forced, every_row_between_nodes)
     const struct shunti_row *row;
 
     for (size_t i = 0; (row = shunti_row_at(i)); i++)
-        if (!row->possible->words || strstr(row->possible->words, "between"))
+        if (!row->possible->words || strstr(row->possible->words, "between")) {
             runs(row, "SHUNT_TEST_NODES=0,0,1,1");
+            runs(row, "SHUNT_TEST_NODES=0,1,2,1");
+        }
 }
 
 /* Ranks whose counts disagree choose different algorithms. Each still gets an

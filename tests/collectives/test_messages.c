@@ -3,16 +3,20 @@
  * them. */
 
 #include <criterion/criterion.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/harness/harness.h"
 
 TestSuite(messages, .timeout = 120);
 
-static const char *const layouts[] = {"0,0,1,1", "0,0,1,1,2,2,3,3",
-                                      "0,1,1,2,2,2", "0,1,0,2,1,2,2", "0,1,2"};
-enum { LAYOUTS = sizeof(layouts) / sizeof(*layouts), EQUAL = 2 };
+static const char *const layouts[] = {"0,0,1,1",     "0,0,1,1,2,2,3,3",
+                                      "0,1,1,2,2,2", "0,1,0,2,1,2,2",
+                                      "0,1,2",       "0,1,2,3,4,5,6"};
+/* all; the first ones, with nodes of equal size; without the last one */
+enum { ALL = sizeof(layouts) / sizeof(*layouts), EQUAL = 2, LAYOUTS = ALL - 1 };
 
 static void run(const char *nodes, const char *transports, const char *across,
                 const char *name, const char *algorithm)
@@ -67,6 +71,43 @@ Test(messages, two_level)
 Test(messages, one_to_each_node)
 {
     everywhere("one_to_each_node", "two_level", EQUAL);
+}
+
+Test(messages, dissemination)
+{
+    everywhere("dissemination", "barrier=dissemination", ALL);
+}
+
+/* Each rank makes 200 barriers of 3 messages by tcp, and gets notes from three
+ * ranks to which it sends none. These need no credits, because the messages say
+ * what all ranks have completed. A credit to each for every 16 operations would
+ * be 37 more messages. Some 25 messages are sent besides. */
+Test(messages, dissemination_needs_no_credits)
+{
+    enum { RANKS = 7, NOTES = 200 * 3, OTHERS = 60 };
+    static const char counter[] = "transport tcp: ";
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_messages",
+        .args = {"dissemination"},
+        .env = {"SHUNT_TEST_NODES=0,1,2,3,4,5,6",
+                "SHUNT_ALGORITHM=barrier=dissemination",
+                "SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_ACROSS=tcp (put)",
+                "SHUNT_LOG=info"},
+        .ranks = RANKS});
+    long least = LONG_MAX; /* ranks 0 and 1 also measure their link */
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    for (int r = 0; r < RANKS; r++) {
+        const char *at = strstr(harness_rank(h, r)->err, counter);
+        long messages;
+
+        cr_assert(at, "rank %d: no '%s' in\n%s", r, counter,
+                  harness_rank(h, r)->err);
+        messages = strtol(at + strlen(counter), NULL, 10);
+        least = messages < least ? messages : least;
+    }
+    cr_expect(least >= NOTES && least < NOTES + OTHERS, "%ld messages", least);
+    harness_finish(h);
 }
 
 Test(messages, exchange)

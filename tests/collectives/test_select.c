@@ -72,6 +72,33 @@ Test(select, two_levels_where_messages_are_expensive)
     cr_expect_eq(shunti_select(&comm, SHUNTI_KIND_BARRIER, 0), SHUNTI_FLAT);
 }
 
+/* A barrier sends nodes - 1 messages in one step, or log2(nodes) messages in as
+ * many steps. The latter is for many nodes, if messages cost more than steps. */
+Test(select, a_barrier_of_many_nodes_takes_rounds)
+{
+    static const struct {
+        int nodes;
+        double gap;
+        enum shunti_algorithm algorithm;
+    } want[] = {{7, 50e-6, SHUNTI_FLAT},
+                {8, 50e-6, SHUNTI_DISSEMINATION},
+                {8, 1e-6, SHUNTI_FLAT},
+                {1024, 1e-6, SHUNTI_DISSEMINATION}};
+    int node[1025];
+
+    for (int i = 0; i < 1025; i++)
+        node[i] = i;
+    for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+        struct shunt_comm many = comm;
+
+        many.nranks = many.nodes = want[i].nodes;
+        many.node_map.first = node;
+        many.links.across.gap = want[i].gap;
+        cr_expect_eq(shunti_select(&many, SHUNTI_KIND_BARRIER, 0),
+                     want[i].algorithm, "%d nodes", want[i].nodes);
+    }
+}
+
 /* Four ranks on one node, whose memory is mapped. The communicator has no table
  * of nodes, like one that was destroyed. */
 static struct shunt_comm one_node = {
