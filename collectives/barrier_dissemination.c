@@ -9,8 +9,8 @@
  * In other algorithms most pairs of ranks exchange control messages, and learn
  * from them how many operations the peer has completed, and so which slots are
  * free (src/op/note.h). Here most pairs exchange none. So a message carries the
- * least such number of all ranks that its sender has heard of. At the end, a rank
- * knows the least number of all ranks.
+ * least such number of all ranks whose numbers have reached its sender. At the
+ * end, a rank knows the least number of all ranks.
  *
  * The number of this rank may be news to a peer that is still in the barrier,
  * behind an older operation that waits for this rank's credit. So credits are
@@ -25,8 +25,8 @@
 #include "src/comm.h"
 
 struct state {
-    /* the package: every rank that this one has heard of had completed so many
-     * operations when it entered the barrier */
+    /* the package: every rank whose number has reached this one had completed so
+     * many operations when it entered the barrier */
     uint64_t completed;
 };
 

@@ -19,7 +19,7 @@
  * In place of one phase between rail peers there may be *rounds*. In round k = 0,
  * 1, ... a rank sends to its rail peers on the node 2^k behind its own, and
  * receives from those on the node 2^k before it. Each round is a phase. After
- * ceil(log2(nodes)) rounds a rank has heard of all nodes, directly or through
+ * ceil(log2(nodes)) rounds a rank has what all nodes sent, directly or through
  * others (dissemination: Hensgen, Finkel, Manber, 1988). A rank sends no other
  * rank two control messages: the distances of the rounds differ, and are less
  * than the number of nodes.

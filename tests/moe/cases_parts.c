@@ -172,8 +172,8 @@ static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
 }
 
 /* One rank calls a part that does not exist, or that it has called already.
- * That rank's error must name the reason, the others' errors the number of that
- * rank. The refused call must not count. */
+ * The error must name the reason on that rank, and the number of that rank on the
+ * others. The refused call must not count. */
 static int bad_parts(const struct rank *self, struct run *run, int which,
                      int wrong)
 {

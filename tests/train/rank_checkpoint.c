@@ -400,9 +400,9 @@ static int no_manifest(const struct rank *self)
     return 0;
 }
 
-/* If writing fails after the data files, the previous checkpoint must stay.
- * That must also hold if the previous checkpoint is of the same step, since a
- * repeated run writes that step again. */
+/* If writing fails after the data files, the previous checkpoint must stay. A
+ * previous checkpoint of the same step must stay, too, since a repeated run
+ * writes that step again. */
 static int old_one_stays(const struct rank *self)
 {
     static struct folder before, after; /* only on rank 0 */

@@ -3,7 +3,7 @@
  * The exchange by libshunt. All routings use one shunt_moe, unless layers have
  * placements of their own; then each layer has one. Layers that take turns
  * nevertheless share one shunt_moe, and change its placement from plan to plan.
- * They do so because a shunt_moe keeps the memory of a released plan for its
+ * The reason is that a shunt_moe keeps the memory of a released plan for its
  * next plan. Each active routing has one plan.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16

@@ -9,8 +9,9 @@
  *
  * With SHUNT_RDMA_IMMEDIATE=behind, a request without an immediate writes each
  * payload that is not small. A second request behind it has only the immediate.
- * That is correct if completions of a connection are in order (device.c): the
- * completion of the immediate then proves that the earlier data has arrived.
+ * Two requests are correct if completions of a connection are in order
+ * (device.c): then the completion of the immediate proves that the earlier data
+ * has arrived.
  * Each of the two requests uses a place in the send queue. Together they have
  * one completion, or one each if they fail.
  */

@@ -580,7 +580,7 @@ enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
 enum shunt_status rdma_repost_record(struct rdma_rail *rail,
                                      const struct rdma_request *request);
 /* Order reports to the peer over all rails with arrivals that are not reported.
- * They are sent as soon as there is room. */
+ * Reports are sent as soon as there is room. */
 void rdma_want_report(struct shunt_transport_ep *ep);
 /* Is it time to report? Only arrivals without a gap are reported. Arrivals
  * behind a gap are reported when the gap is closed. */

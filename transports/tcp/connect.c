@@ -3,7 +3,7 @@
  * Connecting to a peer, and losing it.
  *
  * The higher rank of a pair connects, to one place of the peer after the other.
- * It tries all places again if a peer closed the connection, because a listener
+ * All places are tried again if a peer closed the connection, because a listener
  * with many unauthenticated connections may have dropped this one. The lower
  * rank waits. If no connection has arrived after the time in which every place
  * must have been tried, both sides report that the peer cannot be reached by
