@@ -23,7 +23,7 @@ struct shunti_coll {
     unsigned kind; /* SHUNTI_KIND_...: src/base/kind.h */
     bool start;    /* true for a `_start` call, which returns `*request` */
     struct shunt_request **request;
-    const struct shunti_options *options; /* not NULL: src/op/request.h */
+    const struct shunti_options *options; /* required, see src/op/request.h */
 };
 
 /* Between these two calls this thread holds the communicator. If

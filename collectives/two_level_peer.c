@@ -115,10 +115,11 @@ void shunti_peer_state_close(struct shunti_peer_state *peer_state)
         peer_state->receiving = SHUNTI_RECEIVING_DONE;
 }
 
-/* Update whether the message of `peer` is awaited. A rank that is neither a
- * local peer nor a rail peer may send no control message if this rank needs
- * nothing of it: neither a block, nor a place for this rank's block. Then its
- * message is looked for, but not awaited. */
+/* Stop waiting for the message of `peer` if this rank does not need it. Only a
+ * peer that is neither a local peer nor a rail peer can leave its message out.
+ * This rank needs the message for the peer's block, or for the remote address
+ * of this rank's own block. A message that is not needed is still checked when
+ * it arrives, because it may be bad. */
 static void expect_less(struct shunt_request *request, int peer)
 {
     struct shunti_peer_state *peer_state =

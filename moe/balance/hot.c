@@ -39,7 +39,8 @@ static int greatest(const double *x, int n)
     return at;
 }
 
-/* The hottest expert of `rank` that is not hot yet; -1: none. */
+/* Return the expert of `rank` with the most rows, without the experts that have
+ * been chosen as hot. -1: no such expert has rows. */
 static int hottest(const struct hot *h, int rank)
 {
     int best = -1;

@@ -28,7 +28,8 @@ size_t shunti_piece_end(const struct shunti_term *term, size_t n, bool first,
     end = same_rank(term, 0, n, node_of, node);
     if (!first && term->op == SHUNTI_ROWS_RANK)
         return end;
-    /* If the first rank is whole, whole ranks behind it belong to the piece. */
+    /* If the loop runs, the first rank in the tree has all its terms on this
+     * node. Add the ranks behind it that also have all their terms here. */
     while (end < n && term[end].op == SHUNTI_ROWS_RANK) {
         const size_t next = same_rank(term, end, n, node_of, node);
 

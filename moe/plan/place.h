@@ -50,7 +50,8 @@ struct shunti_place {
                                pages.h */
     } rail[SHUNTI_TOWARDS]; /* one window for each direction of a plan:
                                rails.h */
-    /* Bytes of each buffer, then of each scratch, that may have pages. */
+    /* For each buffer, then for each scratch: the number of bytes from its
+     * start that may have pages (pages.h). */
     size_t touched[2 * SHUNTI_BUFFERS];
     unsigned idle;  /* number of plans made in other places since this place had
                        a plan */

@@ -45,7 +45,7 @@ struct shunti_row_copies {
     struct place *place; /* (nranks) */
 };
 
-/* --- making them ------------------------------------------------------------------ */
+/* --- making the copies ---------------------------------------------------- */
 
 /* Find where the list of each rank begins. Returns the number of all rows. */
 static size_t lay_out(struct shunti_row_copies *c,
@@ -163,7 +163,7 @@ void shunti_row_copies_destroy(struct shunti_row_copies *c)
     free(c);
 }
 
-/* --- moving them ------------------------------------------------------------------ */
+/* --- moving the rows ------------------------------------------------------ */
 
 void shunti_row_copies_ready(struct shunti_row_copies *c, int rank,
                              unsigned char *rows)

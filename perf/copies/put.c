@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `shunt-perf put`: messages between two ranks; each is a put with a signal.
+ * `shunt-perf put`: put messages between two ranks.
  *
- * A sample is one round: some messages by one side, then as many by the other;
- * the side that begins alternates. Rank 0 measures the time. Its clock starts
- * after an untimed exchange of some messages, so that waiting at the gate is
- * not counted. `put` is half of a round trip. `put-stream` is the time per
- * message of many, until the last one is acknowledged.
+ * A round measures each library once: the transport and, if there is one, the
+ * peer library. Both send the same number of messages. The library that is
+ * measured first alternates from round to round.
+ *
+ * Rank 0 measures the time. Its clock starts after an untimed exchange of WARM
+ * messages. So the time to leave perf_gate_wait() is not counted. `put` reports
+ * half of the time of a round trip. `put-stream` sends many messages in a row,
+ * and waits until the last one is acknowledged. It reports the time per
+ * message.
  */
 #include "perf/copies/put.h"
 

@@ -259,8 +259,8 @@ void shunti_env_declare_all(const struct shunti_env_row *from, size_t count)
     }
 }
 
-/* Declare the variables of kernels/, which is below this folder and cannot call
- * it. */
+/* Declare the variables of src/kernels. Files there cannot do so, because they
+ * must not include src/base. */
 __attribute__((constructor)) static void declare_kernels(void)
 {
     shunti_env_declare_all(shunti_cpu_env, SHUNTI_CPU_ENV);

@@ -130,12 +130,13 @@ static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
     return false;
 }
 
-/* Does the peer need a credit? The first check is SHUNTI_DEPTH / 4 operations
- * after the last credit. If a check finds no new note of the peer, the next
- * check is SHUNTI_DEPTH operations later, or when this rank is about to wait.
- * The peer cannot have run out of slots by then. (If an operation ends without
- * the peer's note, because all ranks refuse, the note may arrive after the
- * check.) */
+/* Does the peer need a credit? Only if it has written a note since the last
+ * credit. The first check is SHUNTI_DEPTH / 4 operations after the last credit.
+ * If a check finds no new note, all of the peer's slots are free, and suffice
+ * for SHUNTI_DEPTH more operations. So the next check is SHUNTI_DEPTH
+ * operations later, or when this rank is about to wait. One check is not
+ * enough: if all ranks refuse an operation, it may end on this rank before the
+ * peer's note arrives. */
 static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];

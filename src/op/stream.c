@@ -100,8 +100,9 @@ SHUNTI_NOINLINE static void copy_out(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-/* Load every cache line of a chunk into this rank's cache, and time that. The
- * caller's own use of the data is not part of the stream's cost. */
+/* Load every cache line of a chunk into this rank's cache, and time the loads.
+ * The caller's own reads are not timed, because they include the caller's
+ * work. */
 SHUNTI_NOINLINE static void fetch(struct shunt_comm *comm, int peer,
                                   const unsigned char *chunk, size_t bytes)
 {

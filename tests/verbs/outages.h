@@ -40,8 +40,9 @@ void outages_await_loss(struct rank *r);
 int outages_queue_pairs(struct rank *r);
 /* Returns the value of the counter of this name. */
 uint64_t outages_counter(struct rank *r, const char *name);
-/* Causes or follows an outage; call it often. Returns true when all outages
- * have happened and all rails are back, on both sides. */
+/* Cause an outage, or follow the one that this rank caused until all rails are
+ * back. Call this often. Returns true when all outages have happened and both
+ * ranks have all rails again. */
 bool outages_step(struct rank *r, struct outages *o);
 
 #endif

@@ -174,9 +174,9 @@ static uint32_t *pack_b_turned(const struct shunti_bf16_tile *tile,
     return words;
 }
 
-/* Distance from one panel of a to the next, in words. It is one line more than
- * a panel has, so that the same pair of all panels does not use the same few
- * sets of a cache. */
+/* Distance from one panel of a to the next, in words. The distance is a cache
+ * line more than a panel. Otherwise the words of one pair, in all panels, would
+ * fall into the same few sets of a cache. */
 static size_t a_stride(size_t pairs)
 {
     return pairs * SHUNTI_TILE_ROWS + SHUNTI_TILE_LANES;
