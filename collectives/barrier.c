@@ -4,7 +4,8 @@
  * every other one. A rank that has received all of them knows that all ranks
  * have entered the barrier. Between nodes the barrier runs in two levels: a
  * control message from a rail peer implies that all local peers of that rank
- * have entered. Between many nodes it takes rounds (barrier_dissemination.c).
+ * have entered. It may take rounds there (two_level.h): then a rank sends
+ * ceil(log2(nodes)) messages to other nodes, not nodes - 1.
  *
  * With more ranks than cores on one host, the barrier is a star (star.h).
  * There, the many control messages of an exchange cost more than the detour
@@ -12,7 +13,6 @@
  * of the next call. Ranks that left before rank 0 would only wait for it to get
  * a core.
  */
-#include "collectives/barrier_dissemination.h"
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
 #include "collectives/select.h"
@@ -49,15 +49,27 @@ static const struct shunti_class two_level_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
+static const struct shunti_class dissemination_class = {
+    .name = "barrier",
+    .algorithm = "dissemination",
+    .step = shunti_two_level_step,
+    .awaits = shunti_two_level_awaits,
+    .sent = shunti_two_level_sent,
+    .received = shunti_two_level_received,
+    .must_send = shunti_two_level_must_send,
+    .cleanup = shunti_two_level_cleanup,
+};
+
 SHUNTI_NOINLINE static enum shunt_status
-two_level(const struct shunti_coll *call, uint32_t signature,
-          struct shunt_request **request)
+between_nodes(const struct shunti_coll *call, uint32_t signature, bool rounds,
+              struct shunt_request **request)
 {
     static const struct shunti_two_level_hooks none = {0};
     struct shunti_two_level *x;
-    enum shunt_status st =
-        shunti_two_level_create(call, &two_level_class, &none, signature,
-                                SHUNTI_LOCALS_FIRST, 0, request, &x);
+    enum shunt_status st = shunti_two_level_create(
+        call, rounds ? &dissemination_class : &two_level_class, &none,
+        signature, rounds ? SHUNTI_LOCALS_THEN_ROUNDS : SHUNTI_LOCALS_FIRST, 0,
+        request, &x);
 
     if (!st)
         x->agreed = true;
@@ -78,9 +90,9 @@ static enum shunt_status begin(const struct shunti_coll *call,
         return shunti_exchange_create(call, &barrier_class, signature, request,
                                       &x);
     case SHUNTI_DISSEMINATION:
-        return shunti_barrier_dissemination(call, signature, request);
+        return between_nodes(call, signature, true, request);
     default:
-        return two_level(call, signature, request);
+        return between_nodes(call, signature, false, request);
     }
 }
 

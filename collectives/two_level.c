@@ -78,12 +78,14 @@ static void add_rail_peers(struct shunti_two_level *x,
                           add_peer);
 }
 
+/* Add a phase for each round, from phase `first` on. */
 static void add_rounds(struct shunti_two_level *x,
-                       const struct shunt_comm *comm)
+                       const struct shunt_comm *comm, enum shunti_phase first)
 {
     const int64_t nodes = comm->nodes;
 
-    x->phases = SHUNTI_PHASE_FIRST;
+    x->first_round = (uint8_t)first;
+    x->phases = (uint8_t)(first - 1);
     for (int64_t distance = 1; distance < nodes; distance *= 2) {
         const int to = (int)((comm->node + distance) % nodes);
         const int from = (int)((comm->node + nodes - distance) % nodes);
@@ -92,6 +94,22 @@ static void add_rounds(struct shunti_two_level *x,
         add_rail_peers_of(x, comm, to, x->phases, add_sending);
         add_rail_peers_of(x, comm, from, x->phases, add_receiving);
     }
+}
+
+int shunti_round_distance(const struct shunti_two_level *x, int phase)
+{
+    const bool local = x->first_round > SHUNTI_PHASE_FIRST
+                           ? phase == SHUNTI_PHASE_FIRST
+                           : phase == x->phases;
+
+    return local ? 0 : (int)(1u << (phase - x->first_round));
+}
+
+int shunti_round_nodes(const struct shunt_comm *comm, int distance)
+{
+    const int others = comm->nodes - distance;
+
+    return distance < others ? distance : others;
 }
 
 enum shunt_status shunti_two_level_create(
@@ -117,6 +135,7 @@ enum shunt_status shunti_two_level_create(
     x->ticket = shunti_ticket(*request);
     x->order = (int *)(void *)(x->peer_states + n);
     x->own = (*request)->state + own_aligned;
+    x->completed = comm->operations.completed;
     x->phases = SHUNTI_PHASE_SECOND;
     switch (phases) {
     case SHUNTI_LOCALS_FIRST:
@@ -127,9 +146,13 @@ enum shunt_status shunti_two_level_create(
         add_rail_peers(x, comm, SHUNTI_PHASE_FIRST);
         add_local_peers(x, comm, SHUNTI_PHASE_SECOND);
         break;
-    case SHUNTI_ROUNDS:
+    case SHUNTI_LOCALS_THEN_ROUNDS:
         add_local_peers(x, comm, SHUNTI_PHASE_FIRST);
-        add_rounds(x, comm);
+        add_rounds(x, comm, SHUNTI_PHASE_SECOND);
+        break;
+    case SHUNTI_ROUNDS_THEN_LOCALS:
+        add_rounds(x, comm, SHUNTI_PHASE_FIRST);
+        add_local_peers(x, comm, (enum shunti_phase)++ x->phases);
     }
     return SHUNT_OK;
 }
@@ -256,6 +279,16 @@ static void count_parts(struct shunt_request *request,
     ack_ready(request, x);
 }
 
+static void finish(struct shunt_request *request, struct shunti_two_level *x)
+{
+    if (shunti_two_level_alarmed(x))
+        return;
+    if (x->first_round)
+        shunti_note_all_completed(request->comm, x->completed);
+    if (x->hooks->finish)
+        x->hooks->finish(request, x);
+}
+
 enum shunt_status shunti_two_level_step(struct shunt_request *request)
 {
     struct shunti_two_level *x = shunti_two_level_of(request);
@@ -274,8 +307,7 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
         if (x->stage == SHUNTI_STAGE_ALARM)
             shunti_two_level_ack_alarm(request, x);
         if (all_done(request, x)) {
-            if (!shunti_two_level_alarmed(x) && x->hooks->finish)
-                x->hooks->finish(request, x);
+            finish(request, x);
             return SHUNT_OK;
         }
         if (!moved && !shunti_two_level_alarmed(x))

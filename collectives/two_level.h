@@ -22,7 +22,17 @@
  * ceil(log2(nodes)) rounds a rank has what all nodes sent, directly or through
  * others (dissemination: Hensgen, Finkel, Manber, 1988). A rank sends no other
  * rank two control messages: the distances of the rounds differ, and are less
- * than the number of nodes.
+ * than the number of nodes. Rounds follow the phase between local peers
+ * (allreduce, barrier), or precede it (allgather).
+ *
+ * In rounds most pairs of ranks exchange no control messages. In other
+ * operations ranks learn from them how many operations the peer has completed,
+ * and so which slots are free (src/op/note.h). So in rounds each control message
+ * carries the least such number of all ranks whose numbers have reached its
+ * sender. At the end a rank knows the least number of all ranks. The number of
+ * this rank may be news to a peer that is still in the operation, behind an
+ * older one that waits for this rank's credit. So credits are left out as
+ * always: when the peer's control messages say that it knows the number.
  *
  * The payload of a control message is a *package*. The packages of the second
  * phase are made when all packages of the first have arrived, and likewise in
@@ -64,8 +74,9 @@ struct shunti_two_level;
 enum shunti_phase {
     SHUNTI_PHASE_NONE, /* nothing is exchanged */
     SHUNTI_PHASE_FIRST,
-    SHUNTI_PHASE_SECOND, /* the first round, if there are rounds */
-    SHUNTI_PHASE_LAST = SHUNTI_PHASE_SECOND + 30, /* for up to 2^31 nodes */
+    SHUNTI_PHASE_SECOND,
+    /* local peers, and rounds of up to 2^31 nodes */
+    SHUNTI_PHASE_LAST = SHUNTI_PHASE_FIRST + 31,
     SHUNTI_PHASE_DIRECT,
 };
 
@@ -73,7 +84,9 @@ enum shunti_phase {
 enum shunti_phases {
     SHUNTI_LOCALS_FIRST, /* local peers, then rail peers */
     SHUNTI_RAILS_FIRST,  /* rail peers, then local peers */
-    SHUNTI_ROUNDS, /* local peers, then rounds; only between several nodes */
+    /* only between several nodes: */
+    SHUNTI_LOCALS_THEN_ROUNDS, /* local peers, then rounds */
+    SHUNTI_ROUNDS_THEN_LOCALS, /* rounds, then local peers */
 };
 
 /* The stages of an operation, in their order. An alarm may follow any of the
@@ -225,10 +238,14 @@ struct shunti_two_level {
                             ready */
     uint8_t stage;       /* enum shunti_stage */
     uint8_t phases;      /* number of phases, without DIRECT */
+    uint8_t first_round; /* enum shunti_phase; NONE: there are no rounds */
     uint8_t complete;    /* number of phases before the last one whose packages
                        * have all arrived */
     bool turns_over; /* this rank's turn is over at all ranks (exchange.h) */
     struct shunti_blame blame; /* the reason of the alarm */
+    /* In rounds: every rank whose number has reached this one had completed so
+     * many operations when it entered this one. */
+    uint64_t completed;
     /* number of packages of each phase that have not arrived */
     int missing[SHUNTI_PHASE_DIRECT];
     int npeers;
@@ -251,6 +268,14 @@ enum shunt_status shunti_two_level_create(
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
     enum shunti_phases phases, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **x);
+
+/* A package of this phase is sent to a node so many nodes behind. 0: the phase
+ * is not a round. */
+int shunti_round_distance(const struct shunti_two_level *x, int phase);
+
+/* In a round, a rank sends what it has of its own node and of those before it.
+ * Returns how many nodes these are, so that nothing is sent twice. */
+int shunti_round_nodes(const struct shunt_comm *comm, int distance);
 
 /* The two-level state of a request. */
 struct shunti_two_level *

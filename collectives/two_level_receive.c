@@ -115,6 +115,8 @@ static bool receive_message(struct shunt_request *request,
         shunti_peer_state_close(peer_state);
         return true;
     }
+    if (x->first_round && note->word[2] < x->completed)
+        x->completed = note->word[2];
     open_payloads(request, x, peer, note);
     if (peer_state->sending == SHUNTI_SENDING_SENT &&
         !request->comm->failure.status)

@@ -183,6 +183,8 @@ static void send_message(struct shunt_request *request,
         put_payload(request, peer, &peer_state->out[SHUNTI_BLOCK], note,
                     SHUNTI_BLOCK, &behind) &
         15;
+    if (x->first_round) /* there is no block, whose place this word would be */
+        note->word[2] = x->completed;
     if (!request->comm->peers[peer].control &&
         !name_places(request, peer_state, peer, note, &behind.bytes))
         return;

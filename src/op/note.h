@@ -15,8 +15,9 @@
  * would otherwise have to wait. If the writer does not map the owner's memory,
  * the owner sends the number: in its notes and, where there are few notes, in
  * credits. An operation may also find the least number of all ranks
- * (collectives/barrier_dissemination.c). A peer gets a credit only if it has written a note since the last
- * credit: the slots of any other peer hold nothing new, and are free.
+ * (collectives/two_level.h). A peer gets a credit only if it has written a note
+ * since the last credit: the slots of any other peer hold nothing new, and are
+ * free.
  *
  * The answer to a note is an ack, a word in the control window of the note's
  * sender. An ack says that the payload was taken, or that it was refused.
