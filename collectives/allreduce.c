@@ -99,6 +99,8 @@ static enum shunt_status begin(const struct shunti_coll *call,
     case SHUNTI_ALLREDUCE_LANES:
         return shunti_allreduce_two_level(
             call, signature, a, algorithm == SHUNTI_ALLREDUCE_WHOLE, request);
+    case SHUNTI_DISSEMINATION:
+        return shunti_allreduce_dissemination(call, signature, a, request);
     default:
         return direct(call, signature, a, request);
     }

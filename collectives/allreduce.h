@@ -34,4 +34,9 @@ shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
                            const struct shunti_allreduce *args, bool whole,
                            struct shunt_request **request);
 
+/* For small vectors, between many nodes. */
+enum shunt_status shunti_allreduce_dissemination(
+    const struct shunti_coll *call, uint32_t signature,
+    const struct shunti_allreduce *args, struct shunt_request **request);
+
 #endif

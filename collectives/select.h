@@ -23,7 +23,7 @@ enum shunti_algorithm {
     /* Broadcast and barrier on one host: one rank exchanges control messages
      * with all others, star.h. */
     SHUNTI_STAR,
-    SHUNTI_DISSEMINATION, /* barrier in rounds: barrier_dissemination.c */
+    SHUNTI_DISSEMINATION, /* in rounds between nodes: two_level.h */
     /* Allreduce, flat. DIRECT: every rank gets every vector and reduces all of
      * it. SEGMENTS: each rank reduces one segment, and the others copy the
      * result from that rank. */
