@@ -6,7 +6,6 @@
 #include "collectives/allgather.h"
 #include "collectives/exchange.h"
 #include "collectives/select.h"
-#include "collectives/two_level.h"
 #include "src/base/inline.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
@@ -102,31 +101,12 @@ static enum shunt_status flat(const struct shunti_coll *call,
     return st;
 }
 
-enum shunt_status shunti_allgather_create(
-    const struct shunti_coll *call, const struct shunti_class *class,
-    const struct shunti_class *class_v,
-    const struct shunti_two_level_hooks *hooks, uint32_t signature,
-    const struct shunti_allgather *a, size_t own_bytes,
-    struct shunt_request **request, struct shunti_two_level **x)
-{
-    const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
-    enum shunt_status st =
-        shunti_two_level_create(call, v ? class_v : class, hooks, signature,
-                                SHUNTI_RAILS_FIRST, own_bytes, request, x);
-
-    if (st)
-        return st;
-    (*x)->agreed = true;
-    (*x)->argument = v ? shunti_blocks_digest(call->comm, &a->blocks)
-                       : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
-    return SHUNT_OK;
-}
-
 static enum shunt_status allgather(const struct shunti_coll *call,
                                    const struct shunti_allgather *a)
 {
     struct shunt_comm *comm = call->comm;
     struct shunt_request *request;
+    enum shunti_algorithm algorithm;
     enum shunt_status st = check(call, a);
     uint32_t signature;
     size_t total;
@@ -136,8 +116,11 @@ static enum shunt_status allgather(const struct shunti_coll *call,
     signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0,
                                  call->options->purpose);
     total = shunti_blocks_total(comm, &a->blocks);
-    if (shunti_select(comm, call->kind, total) == SHUNTI_FLAT)
+    algorithm = shunti_select(comm, call->kind, total);
+    if (algorithm == SHUNTI_FLAT)
         st = flat(call, signature, a, &request);
+    else if (algorithm == SHUNTI_DISSEMINATION)
+        st = shunti_allgather_dissemination(call, signature, a, &request);
     else if (shunti_allgather_in_place_suits(comm, total))
         st = shunti_allgather_in_place(call, signature, a, &request);
     else

@@ -16,8 +16,6 @@
 struct shunt_comm;
 struct shunt_request;
 struct shunti_class;
-struct shunti_two_level;
-struct shunti_two_level_hooks;
 
 /* Checked arguments. */
 struct shunti_allgather {
@@ -32,15 +30,10 @@ shunti_allgather_two_level(const struct shunti_coll *call, uint32_t signature,
                            const struct shunti_allgather *args,
                            struct shunt_request **request);
 
-/* Create a request for either two-level algorithm. All ranks must pass the same
- * counts. Requests of allgatherv have the class `class_v`. The other parameters
- * are those of shunti_two_level_create(). */
-enum shunt_status shunti_allgather_create(
-    const struct shunti_coll *call, const struct shunti_class *class,
-    const struct shunti_class *class_v,
-    const struct shunti_two_level_hooks *hooks, uint32_t signature,
-    const struct shunti_allgather *args, size_t own_bytes,
-    struct shunt_request **request, struct shunti_two_level **x);
+/* For small blocks, between many nodes of equal size. */
+enum shunt_status shunti_allgather_dissemination(
+    const struct shunti_coll *call, uint32_t signature,
+    const struct shunti_allgather *args, struct shunt_request **request);
 
 /* The two-level algorithm for large blocks (allgather_in_place.c).
  * shunti_allgather_in_place_suits(): true if it is used for `total` bytes of

@@ -15,6 +15,7 @@
  * gaps.
  */
 #include "collectives/allgather.h"
+#include "collectives/allgather_create.h"
 #include "collectives/coll_state.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
@@ -329,7 +330,8 @@ shunti_allgather_in_place(const struct shunti_coll *call, uint32_t signature,
     struct shunti_two_level *x;
     struct state *s;
     enum shunt_status st = shunti_allgather_create(
-        call, &allgather_class, &allgatherv_class, &hooks, signature, a,
+        call, &allgather_class, &allgatherv_class, &hooks, signature,
+        SHUNTI_RAILS_FIRST, a,
         sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
 
     if (st)

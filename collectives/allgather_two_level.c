@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "collectives/allgather.h"
+#include "collectives/allgather_create.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
@@ -201,7 +202,8 @@ shunti_allgather_two_level(const struct shunti_coll *call, uint32_t signature,
         return shunti_request_no_memory(comm, &allgather_class, signature,
                                         bytes);
     st = shunti_allgather_create(
-        call, &allgather_class, &allgatherv_class, &hooks, signature, a,
+        call, &allgather_class, &allgatherv_class, &hooks, signature,
+        SHUNTI_RAILS_FIRST, a,
         sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
     if (st) {
         shunti_scratch_put(comm, memory);
