@@ -21,6 +21,8 @@ enum relation { ITSELF, MATE, PARTNER, STRANGER };
 
 struct counts {
     enum relation relation[RANKS];
+    bool feeds[RANKS]; /* this rank is the rail peer of that rank here */
+    int size[RANKS];   /* of each node */
     struct shunt_peer_stats before[RANKS];
     struct shunt_comm_stats total;
 };
@@ -28,8 +30,9 @@ struct counts {
 static int find_relations(const struct rank *self, struct counts *c)
 {
     int32_t local[RANKS], mine = shunt_comm_local_rank(self->comm);
-    int size[RANKS] = {0};
+    int *size = c->size;
 
+    memset(c, 0, sizeof(*c));
     CHECK(self->size <= RANKS, "%d ranks", self->size);
     CHECK_OK(self->comm,
              shunt_allgather(self->comm, &mine, local, 1, SHUNT_I32));
@@ -44,6 +47,7 @@ static int find_relations(const struct rank *self, struct counts *c)
                          : local[r] == mine % size[there] ? PARTNER
                          : mine == local[r] % size[here]  ? PARTNER
                                                           : STRANGER;
+        c->feeds[r] = there != here && mine == local[r] % size[here];
     }
     return 0;
 }
@@ -172,36 +176,106 @@ static int collectives(const struct rank *self)
     return 0;
 }
 
-/* In a barrier by dissemination, each rank sends one message to each rank of its
- * node, and to its rail peers on the nodes that are 1, 2, 4, ... behind its own.
- * All other ranks get none. */
-static int dissemination(const struct rank *self)
+/* --- rounds --------------------------------------------------------------- */
+
+/* Calls of one element, 8 bytes, that ranks make in rounds. */
+static int64_t block, blocks[RANKS];
+static const size_t block_counts[RANKS] = {1, 1, 1, 1, 1, 1, 1, 1,
+                                           1, 1, 1, 1, 1, 1, 1, 1};
+
+static enum shunt_status barrier(struct shunt_comm *comm)
 {
-    enum { BARRIERS = 200 };
+    return shunt_barrier(comm);
+}
+
+static enum shunt_status allgather(struct shunt_comm *comm)
+{
+    return shunt_allgather(comm, &block, blocks, 1, SHUNT_I64);
+}
+
+static enum shunt_status allgatherv(struct shunt_comm *comm)
+{
+    return shunt_allgatherv(comm, &block, 1, blocks, block_counts, NULL,
+                            SHUNT_I64);
+}
+
+static enum shunt_status allreduce(struct shunt_comm *comm)
+{
+    return shunt_allreduce(comm, &block, blocks, 1, SHUNT_I64, SHUNT_SUM);
+}
+
+static const struct in_rounds {
+    const char *name;
+    enum shunt_status (*call)(struct shunt_comm *comm);
+    bool equal_nodes; /* only between nodes of equal size */
+    int bytes;        /* sent of each node to each other node, by a rank that is
+                       * the only rail peer there */
+} in_rounds[] = {{"barrier", barrier, false, 0},
+                 {"allgather", allgather, true, 8},
+                 {"allgatherv", allgatherv, true, 8},
+                 {"allreduce", allreduce, false, 8}};
+
+static bool has_equal_nodes(const struct rank *self, const struct counts *c)
+{
+    for (int r = 0; r < self->size; r++)
+        if (c->size[shunt_comm_node(self->comm, r)] != c->size[0])
+            return false;
+    return true;
+}
+
+/* Each rank sends one message to each rank of its node, and to its rail peers on
+ * the nodes that are 1, 2, 4, ... behind its own. All other ranks get none. In
+ * the round of distance d, the message to a rank whose rail peer this rank is
+ * carries the data of d nodes, or of the rest. */
+static int check_rounds(const struct rank *self, struct counts *c,
+                        const struct in_rounds *in, int calls)
+{
     struct shunt_comm *comm = self->comm;
     const int nodes = shunt_comm_nodes(comm);
     const int here = shunt_comm_node(comm, self->rank);
-    struct counts c;
+    struct shunt_comm_stats total;
+    int bytes = 0;
 
-    CHECK_RUN(find_relations(self, &c));
-    CHECK_RUN(begin(self, &c));
-    for (int i = 0; i < BARRIERS; i++)
-        CHECK_OK(comm, shunt_barrier(comm));
+    CHECK_RUN(begin(self, c));
+    for (int i = 0; i < calls; i++)
+        CHECK_OK(comm, in->call(comm));
     for (int r = 0; r < self->size; r++) {
         const int behind = (shunt_comm_node(comm, r) - here + nodes) % nodes;
         const bool in_a_round = behind && !(behind & (behind - 1));
-        const int want =
-            c.relation[r] == MATE || (c.relation[r] == PARTNER && in_a_round)
-                ? BARRIERS
-                : 0;
+        const bool sends =
+            c->relation[r] == MATE || (c->relation[r] == PARTNER && in_a_round);
         struct shunt_peer_stats now;
 
-        CHECK_RUN(since(self, &c, r, &now));
-        CHECK((int)now.messages == want, "%d messages to rank %d, not %d",
-              (int)now.messages, r, want);
-        CHECK(want || !now.bytes_put, "%d bytes were put to rank %d",
+        if (sends && behind && c->feeds[r])
+            bytes +=
+                in->bytes * (behind < nodes - behind ? behind : nodes - behind);
+        CHECK_RUN(since(self, c, r, &now));
+        CHECK((int)now.messages == sends * calls,
+              "%s: %d messages to rank %d, not %d", in->name, (int)now.messages,
+              r, sends * calls);
+        CHECK(sends || !now.bytes_put, "%d bytes were put to rank %d",
               (int)now.bytes_put, r);
     }
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &total, sizeof(total)));
+    CHECK((int)(total.bytes_remote - c->total.bytes_remote) == bytes * calls,
+          "%s: %d bytes to other nodes, not %d", in->name,
+          (int)(total.bytes_remote - c->total.bytes_remote), bytes * calls);
+    CHECK(!has_equal_nodes(self, c) || bytes == (nodes - 1) * in->bytes,
+          "%s: %d bytes", in->name, bytes);
+    return 0;
+}
+
+/* argv[1]: 200 calls of this name; none: 20 of each. */
+static int dissemination(const struct rank *self)
+{
+    const char *name = self->argc > 1 ? self->argv[1] : NULL;
+    struct counts c;
+
+    CHECK_RUN(find_relations(self, &c));
+    for (size_t i = 0; i < sizeof(in_rounds) / sizeof(*in_rounds); i++)
+        if (name ? !strcmp(name, in_rounds[i].name)
+                 : !in_rounds[i].equal_nodes || has_equal_nodes(self, &c))
+            CHECK_RUN(check_rounds(self, &c, &in_rounds[i], name ? 200 : 20));
     return 0;
 }
 

@@ -511,13 +511,15 @@ Test(collectives, nodes_two_level)
  * them, and some exchange nothing. */
 Test(collectives, nodes_dissemination)
 {
-    static const char *const many[] = {"0,1,2,3,4,5,6,7",
+    static const char *const many[] = {"0,1,2,3,4,5,6,7", "0,0,1,1,2,2,3,3,4,4",
                                        "0,0,1,2,2,3,4,4,5,5,6,7,8,8"};
     static const char *const list[] = {
         "random", "all",
         "33",     "30",
         THEN,     "in_flight",
         "34",     "8",
+        THEN,     "same_bits",
+        THEN,     "nothing_at_all",
         THEN,     "mismatch",
         THEN,     "refusals",
         THEN,     "refused_by_all",
@@ -525,7 +527,7 @@ Test(collectives, nodes_dissemination)
         NULL,
     };
     static const char *const setting =
-        "SHUNT_ALGORITHM=two_level,barrier=dissemination";
+        "SHUNT_ALGORITHM=two_level,dissemination";
 
     on_layouts(BY_SHM(setting), "40");
     for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)

@@ -220,7 +220,9 @@ Test(forced, every_row_between_nodes)
     for (size_t i = 0; (row = shunti_row_at(i)); i++)
         if (!row->possible->words || strstr(row->possible->words, "between")) {
             runs(row, "SHUNT_TEST_NODES=0,0,1,1");
-            runs(row, "SHUNT_TEST_NODES=0,1,2,1");
+            runs(row, "SHUNT_TEST_NODES=0,1,2,3");
+            if (!row->possible->words || !strstr(row->possible->words, "equal"))
+                runs(row, "SHUNT_TEST_NODES=0,1,2,1");
         }
 }
 
@@ -245,5 +247,26 @@ Test(forced, ranges_and_wrong_calls)
                          "60"},
                 .env = {"SHUNT_TRANSPORTS=shm", settings[i]},
                 .ranks = n,
+                .timeout_s = 90});
+}
+
+Test(forced, ranges_and_wrong_calls_between_nodes)
+{
+    static const char *const settings[] = {
+        "SHUNT_ALGORITHM=two_level,dissemination:16-",
+        "SHUNT_ALGORITHM=dissemination,two_level:16-",
+        "SHUNT_ALGORITHM=dissemination,flat:64-"};
+    static const char *const layouts[] = {"SHUNT_TEST_NODES=0,1,2,3",
+                                          "SHUNT_TEST_NODES=0,0,1,1,2,2",
+                                          "SHUNT_TEST_NODES=0,0,1,2"};
+
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++)
+            harness_check(&(struct harness_job){
+                .program = "rank_collectives",
+                .args = {"--together", "mismatch", "mixed", "+", "refusals",
+                         "+", "random", "all", "65", "60"},
+                .env = {"SHUNT_TRANSPORTS=shm", settings[i], layouts[k]},
+                .ranks = k == 1 ? 6 : 4,
                 .timeout_s = 90});
 }
