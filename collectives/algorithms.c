@@ -100,6 +100,10 @@ WORK(allreduce_whole)    { (void)far, (void)P;
 WORK(allreduce_lanes)    { (void)far, (void)P;
     return (struct shunti_work){2, 2 * (G - 1), 2 * S,  1, N - 1, (N - 1) * S}; }
 
+WORK(allreduce_shards)   { (void)far, (void)P;
+    return (struct shunti_work){2, 2 * (G - 1), 2 * S,
+                         2, 2 * (N - 1), 2 * (N - 1) / N * S}; }
+
 WORK(allreduce_dissemination) { (void)far, (void)P;
     return (struct shunti_work){1, G - 1, G * S,
                          rounds(N), rounds(N), G * (N - 1) * S}; }
@@ -207,6 +211,7 @@ static const struct shunti_row rows[] = {
     {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_SEGMENTS, "flat_segments", &anywhere, above_direct, allreduce_segments},
     {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_WHOLE, "two_level_whole", &between_nodes, NULL, allreduce_whole},
     {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_LANES, "two_level_lanes", &between_nodes, NULL, allreduce_lanes},
+    {SHUNTI_KIND_ALLREDUCE, SHUNTI_ALLREDUCE_SHARDS, "two_level_shards", &between_nodes, NULL, allreduce_shards},
     {SHUNTI_KIND_ALLREDUCE, SHUNTI_DISSEMINATION, "dissemination", &between_nodes, in_rounds, allreduce_dissemination},
     {SHUNTI_KIND_ALLTOALL, SHUNTI_FLAT, "flat", &anywhere, NULL, alltoall_flat},
     {SHUNTI_KIND_ALLTOALL, SHUNTI_TWO_LEVEL_ALGORITHM, "two_level", &between_nodes, relayed, alltoall_two},

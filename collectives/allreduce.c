@@ -97,8 +97,9 @@ static enum shunt_status begin(const struct shunti_coll *call,
         return shunti_allreduce_segments(call, signature, a, request);
     case SHUNTI_ALLREDUCE_WHOLE:
     case SHUNTI_ALLREDUCE_LANES:
-        return shunti_allreduce_two_level(
-            call, signature, a, algorithm == SHUNTI_ALLREDUCE_WHOLE, request);
+    case SHUNTI_ALLREDUCE_SHARDS:
+        return shunti_allreduce_two_level(call, signature, a, algorithm,
+                                          request);
     case SHUNTI_DISSEMINATION:
         return shunti_allreduce_dissemination(call, signature, a, request);
     default:

@@ -5,11 +5,12 @@
 #ifndef SHUNTI_ALLREDUCE_H
 #define SHUNTI_ALLREDUCE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <shunt/coll.h>
+
+#include "collectives/select.h"
 
 struct shunt_request;
 struct shunti_coll;
@@ -28,10 +29,11 @@ enum shunt_status shunti_allreduce_segments(const struct shunti_coll *call,
                                             const struct shunti_allreduce *args,
                                             struct shunt_request **request);
 
-/* `whole` selects the variant for small vectors. */
+/* variant: SHUNTI_ALLREDUCE_WHOLE, LANES or SHARDS. */
 enum shunt_status
 shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
-                           const struct shunti_allreduce *args, bool whole,
+                           const struct shunti_allreduce *args,
+                           enum shunti_algorithm variant,
                            struct shunt_request **request);
 
 /* For small vectors, between many nodes. */

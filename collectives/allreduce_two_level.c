@@ -2,7 +2,7 @@
 /*
  * All-reduce in two levels. The vector is cut into as many segments as the
  * smallest node has ranks. The ranks with local index l, one of each node, form
- * *lane* l, and reduce segment l:
+ * *lane* l, and reduce segment l. LANES:
  *
  *     package to local peer:     this rank's input of the peer's segment
  *     package to rail peer:      the node's partial of this rank's segment
@@ -11,9 +11,18 @@
  *
  * So a rank in a lane sends the partial of its segment once to each other node.
  *
- * For small vectors fewer phases are better. Every rank gets the whole vector
- * of every local peer. From its rail peer on each other node it gets that
- * node's partial of the whole vector.
+ * SHARDS, for large vectors of three nodes or more: each segment is cut into a
+ * *shard* for each node. A rank reduces only its node's shard of its segment,
+ * and gets the other shards from the rest of its lane (Rabenseifner, 2004, with
+ * messages to all ranks of the lane at once). So a node sends 2 (N - 1) / N
+ * times the vector, where lanes send it N - 1 times.
+ *
+ *     package to rail peer:      the node's partial of the peer's shard
+ *     late block to rail peer:   this rank's shard of the result
+ *
+ * WHOLE, for small vectors, where fewer phases are better: every rank gets the
+ * whole vector of every local peer. From its rail peer on each other node it
+ * gets that node's partial of the whole vector.
  */
 #include <string.h>
 
@@ -33,12 +42,12 @@
 
 struct state {
     struct shunti_allreduce call;
-    bool whole;            /* the variant for small vectors */
-    int lanes;             /* number of segments */
-    size_t at, bytes;      /* this rank's segment; 0 bytes: this rank is in no
+    enum shunti_algorithm variant;
+    int lanes;              /* number of segments */
+    size_t at, bytes;       /* this rank's segment; 0 bytes: this rank is in no
                               lane */
-    void *partial;         /* this node's partial of that segment */
-    const void **operands; /* (nranks) the inputs of one sum */
+    unsigned char *partial; /* this node's partial of that segment */
+    const void **operands;  /* (nranks) the inputs of one sum */
 };
 
 static struct state *state_of(const struct shunt_request *request)
@@ -46,38 +55,54 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
+/* Cut `bytes` into `n` pieces that begin at cache lines. Returns the bytes of
+ * piece i. */
+static size_t cut(size_t bytes, size_t n, size_t i, size_t *offset)
+{
+    const size_t lines = bytes / LINE + (bytes % LINE != 0);
+    const size_t begin = i * lines / n * LINE, end = (i + 1) * lines / n * LINE;
+
+    *offset = begin;
+    return (end < bytes ? end : bytes) - begin;
+}
+
 /* Find the segment of the ranks with local index `local`. Returns its bytes. */
 static size_t segment(const struct state *s, int local, size_t *offset)
 {
-    const size_t lanes = (size_t)s->lanes, l = (size_t)local;
-    const size_t lines = s->call.bytes / LINE + (s->call.bytes % LINE != 0);
-    size_t begin = l * lines / lanes * LINE,
-           end = (l + 1) * lines / lanes * LINE;
-
     *offset = 0;
-    if (s->whole)
+    if (s->variant == SHUNTI_ALLREDUCE_WHOLE)
         return s->call.bytes;
     if (local >= s->lanes)
         return 0;
-    *offset = begin;
-    return (end < s->call.bytes ? end : s->call.bytes) - begin;
+    return cut(s->call.bytes, (size_t)s->lanes, (size_t)local, offset);
+}
+
+/* Find the part of this rank's segment that a node's rank in this lane reduces.
+ * Returns its bytes. The offset is that in the segment. */
+static size_t shard(const struct shunt_comm *comm, const struct state *s,
+                    int node, size_t *offset)
+{
+    if (s->variant == SHUNTI_ALLREDUCE_SHARDS)
+        return cut(s->bytes, (size_t)comm->nodes, (size_t)node, offset);
+    *offset = 0;
+    return s->bytes;
+}
+
+/* Bytes of the partial of so many bytes of the vector. */
+static size_t partial_bytes(const struct state *s, size_t bytes)
+{
+    return bytes / shunt_dtype_size(s->call.dtype) *
+           shunti_partial_size(s->call.dtype);
 }
 
 /* True if `from` sends its node's partial to `peer`, a rank of another node. */
 static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
                  int peer)
 {
-    if (s->whole)
+    if (s->variant == SHUNTI_ALLREDUCE_WHOLE)
         return shunti_rail(comm, peer, comm->peers[from].node) == from;
     return comm->peers[peer].local == comm->peers[from].local &&
            comm->peers[peer].local < s->lanes;
-}
-
-/* Bytes of the partial of this rank's segment. */
-static size_t partial_bytes(const struct state *s)
-{
-    return s->bytes / shunt_dtype_size(s->call.dtype) *
-           shunti_partial_size(s->call.dtype);
 }
 
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
@@ -85,7 +110,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     struct shunt_comm *comm = request->comm;
     struct state *s = x->own;
     const size_t count = s->bytes / shunt_dtype_size(s->call.dtype);
-    const size_t bytes = partial_bytes(s);
+    const size_t bytes = partial_bytes(s, s->bytes);
     int n = 0;
 
     s->partial = shunti_scratch_get(bytes);
@@ -104,12 +129,16 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
                    s->call.op);
     for (int i = 0; i < x->npeers; i++) {
         struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
+        size_t at, length;
 
         if (peer_state->phase != SHUNTI_PHASE_SECOND ||
             !gets(comm, s, comm->rank, x->order[i]))
             continue;
-        peer_state->out[SHUNTI_PACKAGE].data = s->partial;
-        peer_state->out[SHUNTI_PACKAGE].bytes = peer_state->payload = bytes;
+        length = shard(comm, s, comm->peers[x->order[i]].node, &at);
+        peer_state->out[SHUNTI_PACKAGE].data =
+            s->partial + partial_bytes(s, at);
+        peer_state->out[SHUNTI_PACKAGE].bytes = peer_state->payload =
+            partial_bytes(s, length);
     }
 }
 
@@ -118,7 +147,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
 static int bringer(const struct shunt_comm *comm, const struct state *s,
                    int node)
 {
-    if (s->whole)
+    if (s->variant == SHUNTI_ALLREDUCE_WHOLE)
         return shunti_rail(comm, comm->rank, node);
     return shunti_node_ranks(comm, node)[comm->local_rank];
 }
@@ -127,16 +156,18 @@ static void join(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
     struct state *s = x->own;
+    size_t at, bytes;
 
     if (!s->bytes)
         return;
+    bytes = shard(comm, s, comm->node, &at);
     for (int node = 0; node < comm->nodes; node++)
         s->operands[node] =
             node == comm->node
-                ? s->partial
+                ? s->partial + partial_bytes(s, at)
                 : x->peer_states[bringer(comm, s, node)].in[SHUNTI_PACKAGE].at;
-    shunti_join(s->call.recv + s->at, s->operands, comm->nodes,
-                s->bytes / shunt_dtype_size(s->call.dtype), s->call.dtype,
+    shunti_join(s->call.recv + s->at + at, s->operands, comm->nodes,
+                bytes / shunt_dtype_size(s->call.dtype), s->call.dtype,
                 s->call.op, comm->nranks);
 }
 
@@ -153,6 +184,11 @@ static const struct shunti_two_level_hooks whole_hooks = {
 static const struct shunti_two_level_hooks lane_hooks = {
     .turn = turn,
     .ready = join,
+};
+
+static const struct shunti_two_level_hooks shard_hooks = {
+    .turn = turn,
+    .rails_ready = join,
 };
 
 static void cleanup(struct shunt_request *request)
@@ -182,7 +218,8 @@ static int smallest_node(const struct shunt_comm *comm)
     return least;
 }
 
-static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
+static void fill_locals(struct shunti_two_level *x,
+                        const struct shunt_comm *comm)
 {
     struct state *s = x->own;
 
@@ -196,43 +233,73 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
         peer_state->out[SHUNTI_PACKAGE].data = s->call.send + at;
         peer_state->out[SHUNTI_PACKAGE].bytes = bytes;
         peer_state->in[SHUNTI_PACKAGE].bytes = s->bytes;
-        if (s->whole)
+        if (!x->late)
             continue;
         peer_state->out[SHUNTI_BLOCK].data = s->call.recv + s->at;
         peer_state->out[SHUNTI_BLOCK].bytes = s->bytes;
         peer_state->in[SHUNTI_BLOCK].to = s->call.recv + at;
         peer_state->in[SHUNTI_BLOCK].bytes = bytes;
     }
-    for (int node = 0; node < comm->nodes && s->bytes; node++)
-        if (node != comm->node)
-            x->peer_states[bringer(comm, s, node)].in[SHUNTI_PACKAGE].bytes =
-                partial_bytes(s);
+}
+
+/* turn() fills in the packages for rail peers. */
+static void fill_rails(struct shunti_two_level *x,
+                       const struct shunt_comm *comm)
+{
+    struct state *s = x->own;
+    unsigned char *result = s->call.recv + s->at;
+    size_t own_at, at, own, bytes;
+
+    if (!s->bytes)
+        return;
+    own = shard(comm, s, comm->node, &own_at);
+    for (int node = 0; node < comm->nodes; node++) {
+        struct shunti_peer_state *peer_state =
+            &x->peer_states[bringer(comm, s, node)];
+
+        if (node == comm->node)
+            continue;
+        peer_state->in[SHUNTI_PACKAGE].bytes = partial_bytes(s, own);
+        if (!x->late_rails)
+            continue;
+        bytes = shard(comm, s, node, &at);
+        peer_state->out[SHUNTI_BLOCK].data = result + own_at;
+        peer_state->out[SHUNTI_BLOCK].bytes = own;
+        peer_state->in[SHUNTI_BLOCK].to = result + at;
+        peer_state->in[SHUNTI_BLOCK].bytes = bytes;
+    }
 }
 
 SHUNTI_NOINLINE enum shunt_status
 shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
-                           const struct shunti_allreduce *a, bool whole,
+                           const struct shunti_allreduce *a,
+                           enum shunti_algorithm variant,
                            struct shunt_request **request)
 {
     struct shunt_comm *comm = call->comm;
+    const struct shunti_two_level_hooks *hooks =
+        variant == SHUNTI_ALLREDUCE_WHOLE   ? &whole_hooks
+        : variant == SHUNTI_ALLREDUCE_LANES ? &lane_hooks
+                                            : &shard_hooks;
     struct shunti_two_level *x;
     struct state *s;
     enum shunt_status st = shunti_two_level_create(
-        call, &two_level_class, whole ? &whole_hooks : &lane_hooks, signature,
-        SHUNTI_LOCALS_FIRST,
+        call, &two_level_class, hooks, signature, SHUNTI_LOCALS_FIRST,
         sizeof(*s) + (size_t)comm->nranks * sizeof(*s->operands), request, &x);
 
     if (st)
         return st;
     x->agreed = true;
     x->argument = a->bytes;
-    x->late = !whole;
+    x->late = variant != SHUNTI_ALLREDUCE_WHOLE;
+    x->late_rails = variant == SHUNTI_ALLREDUCE_SHARDS;
     s = x->own;
     s->call = *a;
-    s->whole = whole;
+    s->variant = variant;
     s->lanes = smallest_node(comm);
     s->operands = (const void **)(void *)(s + 1);
     s->bytes = segment(s, comm->local_rank, &s->at);
-    fill(x, comm);
+    fill_locals(x, comm);
+    fill_rails(x, comm);
     return SHUNT_OK;
 }

@@ -30,9 +30,10 @@ enum shunti_algorithm {
     SHUNTI_ALLREDUCE_DIRECT,
     SHUNTI_ALLREDUCE_SEGMENTS,
     /* Allreduce in two levels. WHOLE: whole vectors. LANES: one segment for
-     * each lane (allreduce_two_level.c). */
+     * each lane. SHARDS: each lane cuts its segment (allreduce_two_level.c). */
     SHUNTI_ALLREDUCE_WHOLE,
     SHUNTI_ALLREDUCE_LANES,
+    SHUNTI_ALLREDUCE_SHARDS,
 };
 
 /*

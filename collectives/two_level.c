@@ -237,7 +237,7 @@ static bool rail_blocks_here(const struct shunt_request *request,
     return true;
 }
 
-/* Ack to the local peers that late blocks, or parts of them, are ready. If a
+/* Ack to the peers that their late blocks, or parts of them, are ready. If a
  * peer's control message has not been sent yet, send_message() sends this ack
  * after it. */
 static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
@@ -258,8 +258,13 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
         if (request->comm->failure.status) /* no memory for the packages */
             return;
     }
-    if (x->stage == SHUNTI_STAGE_SECOND && !x->missing[x->phases] &&
-        rail_blocks_here(request, x)) {
+    if (x->stage == SHUNTI_STAGE_SECOND && !x->missing[x->phases]) {
+        if (x->hooks->rails_ready)
+            x->hooks->rails_ready(request, x);
+        x->stage = SHUNTI_STAGE_RAILS_READY;
+        ack_ready(request, x);
+    }
+    if (x->stage == SHUNTI_STAGE_RAILS_READY && rail_blocks_here(request, x)) {
         if (x->hooks->ready)
             x->hooks->ready(request, x);
         x->stage = SHUNTI_STAGE_READY;
@@ -302,7 +307,8 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
         moved = shunti_two_level_post(request, x);
         moved |= shunti_two_level_send(request, x);
         moved |= shunti_two_level_receive(request, x);
-        if (x->in_place && x->stage == SHUNTI_STAGE_SECOND)
+        if (x->in_place && (x->stage == SHUNTI_STAGE_SECOND ||
+                            x->stage == SHUNTI_STAGE_RAILS_READY))
             count_parts(request, x);
         if (x->stage == SHUNTI_STAGE_ALARM)
             shunti_two_level_ack_alarm(request, x);
@@ -335,8 +341,9 @@ bool shunti_two_level_received(const struct shunt_request *request, int peer)
 /* True if `rank` has no local peers. Other ranks hold up their local peers
  * while they lack a package of the first phase, or input of late blocks: they
  * cannot send them anything of the second phase, or of later calls. So only a
- * rank that is alone may receive a package much later, and not in rounds, where
- * other nodes wait for what it sends next. */
+ * rank that is alone may receive a package much later, and only if no other node
+ * waits for what it sends next: not in rounds, and not if blocks between rail
+ * peers are late. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;
@@ -355,14 +362,17 @@ bool shunti_two_level_must_send(const struct shunt_request *request)
     for (int i = 0; i < x->npeers; i++) {
         const struct shunti_peer_state *peer_state =
             &x->peer_states[x->order[i]];
+        /* Late blocks are made of what this rank sends to that peer. */
+        const bool feeds_late = x->late &&
+                                peer_state->send_phase != SHUNTI_PHASE_DIRECT &&
+                                !shunti_is_local(request->comm, x->order[i]);
         bool sent = is_sent(&peer_state->out[SHUNTI_PACKAGE]);
 
-        if (x->late &&
-            !shunti_peer_state_is_late(request, x->order[i], SHUNTI_BLOCK))
+        if (feeds_late)
             sent &= is_sent(&peer_state->out[SHUNTI_BLOCK]);
         if (peer_state->sending >= SHUNTI_SENDING_DUE &&
-            peer_state->send_phase < x->phases && !sent &&
-            (x->phases > SHUNTI_PHASE_SECOND ||
+            (peer_state->send_phase < x->phases || feeds_late) && !sent &&
+            (x->phases > SHUNTI_PHASE_SECOND || x->late_rails ||
              !alone_on_node(request->comm, x->order[i])))
             return true;
     }

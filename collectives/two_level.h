@@ -38,8 +38,10 @@
  * phase are made when all packages of the first have arrived, and likewise in
  * later rounds. A *block* may follow a package as a second payload. A block
  * between local peers may be *late*: made from all packages and from the blocks
- * of rail peers. Late blocks are a third phase, without control messages. Any
- * two ranks may also exchange a block *directly*, without regard to phases. An
+ * of rail peers. Late blocks are a third phase, without control messages. Blocks
+ * between rail peers may be late, too: made from all packages. Then they are
+ * the third phase, and late blocks between local peers are the fourth. Any two
+ * ranks may also exchange a block *directly*, without regard to phases. An
  * operation in rounds has no blocks.
  *
  * Every rank learns of every bad call. A package of the second phase is sent
@@ -90,13 +92,15 @@ enum shunti_phases {
 };
 
 /* The stages of an operation, in their order. An alarm may follow any of the
- * first three. */
+ * first four. */
 enum shunti_stage {
-    SHUNTI_STAGE_FIRST = 0, /* packages before the last phase are missing */
-    SHUNTI_STAGE_SECOND,    /* packages of the last phase may be sent */
-    SHUNTI_STAGE_READY,     /* late blocks are made, and may be sent */
-    SHUNTI_STAGE_ALARM,     /* some rank made another call, or a bad one */
-    SHUNTI_STAGE_ALARMED,   /* the alarm was also acked to the peers that have
+    SHUNTI_STAGE_FIRST = 0,   /* packages before the last phase are missing */
+    SHUNTI_STAGE_SECOND,      /* packages of the last phase may be sent */
+    SHUNTI_STAGE_RAILS_READY, /* late blocks between rail peers are made, and
+                                 may be sent */
+    SHUNTI_STAGE_READY,       /* all late blocks are made, and may be sent */
+    SHUNTI_STAGE_ALARM,       /* some rank made another call, or a bad one */
+    SHUNTI_STAGE_ALARMED,     /* the alarm was also acked to the peers that have
                                this rank's message */
 };
 
@@ -190,8 +194,12 @@ struct shunti_two_level_hooks {
     /* All packages of phase x->complete have arrived: fill in the packages of
      * the next phase. */
     void (*turn)(struct shunt_request *request, struct shunti_two_level *x);
-    /* Make the late blocks, when all packages of all phases, and the blocks of
-     * rail peers, have arrived without an error. */
+    /* Make the late blocks between rail peers, when all packages of all phases
+     * have arrived without an error. */
+    void (*rails_ready)(struct shunt_request *request,
+                        struct shunti_two_level *x);
+    /* Make the late blocks between local peers, when also the blocks of rail
+     * peers have arrived without an error. */
     void (*ready)(struct shunt_request *request, struct shunti_two_level *x);
     /* Return how many parts of this rank's late blocks are ready. If all are,
      * the number may be larger than that of the parts. */
@@ -226,6 +234,7 @@ struct shunti_two_level {
     bool varies; /* receivers know only the maximum size of packages */
     bool late;   /* blocks between local peers are late; all ranks know their
                     sizes */
+    bool late_rails; /* with `late`: so are blocks between rail peers */
     /* Bytes of the memory in which a late block lies in parts. A local peer
      * copies the parts from there. If it cannot, the block is packed and
      * streamed. 0: late blocks are in one piece. */

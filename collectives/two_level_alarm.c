@@ -18,7 +18,8 @@ static void forget_late(const struct shunt_request *request,
 
         if (!shunti_peer_state_is_late(request, x->order[i], SHUNTI_BLOCK))
             continue;
-        if (x->stage != SHUNTI_STAGE_READY && !peer_state->acked_parts)
+        if (!shunti_peer_state_is_ready(request, x->order[i]) &&
+            !peer_state->acked_parts)
             shunti_outgoing_drop(&peer_state->out[SHUNTI_BLOCK]);
         if (peer_state->in[SHUNTI_BLOCK].state == SHUNTI_INCOMING_OPEN)
             peer_state->in[SHUNTI_BLOCK].state = SHUNTI_INCOMING_UNWANTED;

@@ -17,13 +17,25 @@ bool shunti_is_pulled(uint8_t way)
     return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
 }
 
+bool shunti_is_local(const struct shunt_comm *comm, int peer)
+{
+    return comm->peers[peer].node == comm->node;
+}
+
 bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
                                int k)
 {
-    const struct shunt_comm *comm = request->comm;
+    const struct shunti_two_level *x = shunti_two_level_of(request);
 
-    return k == SHUNTI_BLOCK && shunti_two_level_of(request)->late &&
-           comm->peers[peer].node == comm->node;
+    return k == SHUNTI_BLOCK && x->late &&
+           (x->late_rails || shunti_is_local(request->comm, peer));
+}
+
+bool shunti_peer_state_is_ready(const struct shunt_request *request, int peer)
+{
+    return shunti_two_level_of(request)->stage == SHUNTI_STAGE_READY ||
+           (shunti_two_level_of(request)->stage == SHUNTI_STAGE_RAILS_READY &&
+            !shunti_is_local(request->comm, peer));
 }
 
 void shunti_peer_state_ack(struct shunt_request *request,

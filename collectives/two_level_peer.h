@@ -32,9 +32,15 @@ shunti_is_in_order(const struct shunti_peer_state *peer_state)
            peer_state->send_phase != SHUNTI_PHASE_NONE;
 }
 
+/* Is `peer` on this rank's node? */
+bool shunti_is_local(const struct shunt_comm *comm, int peer);
+
 /* True if payload `k` to and from `peer` is late (two_level.h). */
 bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
                                int k);
+
+/* True if this rank's late blocks for `peer` are made. */
+bool shunti_peer_state_is_ready(const struct shunt_request *request, int peer);
 
 /* The number of ready parts of the late block in the stages of an ack. */
 #define SHUNTI_ACKED_PARTS(stages) ((stages) >> 8)

@@ -243,7 +243,7 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
             block->state = SHUNTI_INCOMING_DONE;
         /* Late blocks cannot be made without this block. */
         if (block->source.failed && x->late &&
-            !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
+            request->comm->peers[peer].node != request->comm->node)
             shunti_two_level_own_alarm(request, x, request->comm->rank);
     }
     /* After this ack the peer may free its memory, also that of payloads that

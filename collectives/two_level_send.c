@@ -151,12 +151,12 @@ void shunti_peer_state_ack_ready(struct shunt_request *request,
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
     const bool more = peer_state->out[SHUNTI_BLOCK].in_place &&
                       peer_state->acked_parts < x->ready_parts;
-    const bool is_ready = x->stage == SHUNTI_STAGE_READY;
+    const bool is_ready = shunti_peer_state_is_ready(request, peer);
 
     if (peer_state->sending != SHUNTI_SENDING_SENT ||
         !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK) ||
         !shunti_is_pulled(peer_state->out[SHUNTI_BLOCK].way) ||
-        (!is_ready && !more))
+        (!is_ready && !more) || peer_state->acked & SHUNTI_ACK_READY)
         return;
     peer_state->acked_parts = x->ready_parts;
     shunti_peer_state_ack(request, peer_state, peer,
@@ -345,8 +345,9 @@ bool shunti_two_level_send(struct shunt_request *request,
 
         if (peer_state->sending != SHUNTI_SENDING_SENT)
             continue;
-        if (x->stage < SHUNTI_STAGE_READY &&
-            shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
+        if (!shunti_two_level_alarmed(x) &&
+            shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK) &&
+            !shunti_peer_state_is_ready(request, peer))
             payloads = SHUNTI_BLOCK; /* the block is not made yet */
         for (int k = 0; k < payloads; k++)
             if (peer_state->out[k].state != SHUNTI_OUTGOING_DONE)

@@ -34,7 +34,11 @@ static void print(const struct shunt_comm *comm, const char *launcher,
            "  two_level  inside nodes, and between nodes: whole, every rank "
            "sends its node's\n"
            "             sum to other nodes; lanes, it sends a part of the "
-           "sum\n"
+           "sum;\n"
+           "             shards, it also adds only a part of the nodes' sums\n"
+           "  dissemination\n"
+           "             between nodes in rounds: to the nodes 1, 2, 4, ... "
+           "behind\n"
            "\nSHUNT_ALGORITHM can name\n");
     shunti_select_names(stdout);
 }

@@ -176,6 +176,34 @@ static int collectives(const struct rank *self)
     return 0;
 }
 
+/* Between nodes of equal size, a large allreduce sends this many bytes from a
+ * rank to other nodes, for a vector whose shards are equal. argv[1]: "shards",
+ * each shard twice to each other node, or "lanes", each segment once. */
+static int allreduce_bytes(const struct rank *self)
+{
+    enum { LINE = 16 }; /* elements in a cache line */
+    struct shunt_comm *comm = self->comm;
+    const uint64_t nodes = (uint64_t)shunt_comm_nodes(comm);
+    const uint64_t lanes = (uint64_t)self->size / nodes;
+    const size_t shard = 7 * LINE, count = shard * (size_t)(lanes * nodes);
+    const bool shards = !strcmp(self->argv[1], "shards");
+    const uint64_t want = shards ? 2 * (nodes - 1) * shard * sizeof(float)
+                                 : (nodes - 1) * nodes * shard * sizeof(float);
+    float *in = calloc(count, sizeof(*in)), *out = calloc(count, sizeof(*out));
+    struct shunt_comm_stats before, after;
+
+    CHECK(in && out, "memory");
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &before, sizeof(before)));
+    CHECK_OK(comm, shunt_allreduce(comm, in, out, count, SHUNT_F32, SHUNT_SUM));
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &after, sizeof(after)));
+    CHECK(after.bytes_remote - before.bytes_remote == want,
+          "%d bytes to other nodes, not %d",
+          (int)(after.bytes_remote - before.bytes_remote), (int)want);
+    free(in);
+    free(out);
+    return 0;
+}
+
 /* --- rounds --------------------------------------------------------------- */
 
 /* Calls of one element, 8 bytes, that ranks make in rounds. */
@@ -394,6 +422,7 @@ static int bad_arguments(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {.name = "collectives", .run = collectives, .no_threads = true},
+    {.name = "allreduce_bytes", .run = allreduce_bytes, .no_threads = true},
     {.name = "one_to_each_node", .run = one_to_each_node, .no_threads = true},
     {.name = "dissemination", .run = dissemination, .no_threads = true},
     {.name = "exchange", .run = exchange},

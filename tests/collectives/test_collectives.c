@@ -534,6 +534,45 @@ Test(collectives, nodes_dissemination)
         run_list_on(many[i], BY_SHM(setting), list);
 }
 
+/* Blocks between rail peers are late: streamed, and read. */
+Test(collectives, nodes_shards)
+{
+    static const char *const many[] = {"0,1,2", "0,0,1,1,2,2", "0,1,0,2,1,2,2"};
+    static const char *const list[] = {
+        "random", "allreduce", "35", "80",        THEN, "in_flight",
+        "36",     "5",         THEN, "same_bits", THEN, "nothing_at_all",
+        THEN,     "mismatch",  THEN, "refusals",  NULL,
+    };
+    static const char *const shards = "SHUNT_ALGORITHM=allreduce=shards";
+
+    for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++) {
+        run_list_on(many[i],
+                    BY_SHM(shards, "SHUNT_EAGER=512", "SHUNT_CHUNK=1024",
+                           "SHUNT_CHUNKS=2", "SHUNT_CMA=off"),
+                    list);
+        run_list_on(many[i], "fault (put)",
+                    (const char *const[]){shards, "SHUNT_TRANSPORTS=fault+shm",
+                                          "SHUNT_FAULT=nomap,delay=10,reorder",
+                                          "SHUNT_READ_MIN=1", NULL},
+                    list);
+    }
+}
+
+Test(collectives, nodes_shards_failed_reads)
+{
+    const char *const env[] = {bad_reads[0],
+                               bad_reads[1],
+                               bad_reads[2],
+                               bad_reads[3],
+                               "SHUNT_ALGORITHM=allreduce=shards",
+                               NULL};
+
+    run_list_on(layouts[2], "fault (put)", env,
+                LIST("failed_reads", "allreduce", "52", "60"));
+    run_list_on(layouts[3], "fault (put)", env,
+                LIST("failed_reads", "allreduce", "53", "60"));
+}
+
 /* A relay carries no block here, and every block in the next test. */
 Test(collectives, nodes_nothing_carried)
 {
@@ -664,6 +703,11 @@ static void on_network(const char *network)
     run_list_on("0,0,1,1", across,
                 (const char *const[]){near, "SHUNT_ALGORITHM=flat", NULL},
                 LIST("random", "all", "33", "60"));
+    run_list_on("0,0,1,1,2,2", across,
+                (const char *const[]){near, "SHUNT_ALGORITHM=allreduce=shards",
+                                      "SHUNT_EAGER=512", "SHUNT_READ_MIN=1",
+                                      NULL},
+                LIST("random", "allreduce", "35", "60"));
     run_list_on("0,1,1,2,2,2", "fault (put)",
                 (const char *const[]){late, "SHUNT_FAULT=delay=10,reorder",
                                       "SHUNT_ALGORITHM=two_level", NULL},

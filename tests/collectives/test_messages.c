@@ -73,6 +73,33 @@ Test(messages, one_to_each_node)
     everywhere("one_to_each_node", "two_level", EQUAL);
 }
 
+/* The nodes of each layout are of equal size. */
+Test(messages, allreduce_bytes)
+{
+    static const char *const equal[] = {"0,0,1,1", "0,0,1,1,2,2", "0,1,2,3,4",
+                                        "0,1,2,0,1,2,0,1,2"};
+    static const char *const variants[] = {"shards", "lanes"};
+
+    for (size_t i = 0; i < sizeof(equal) / sizeof(*equal); i++)
+        for (int k = 0; k < 2; k++) {
+            char nodes[40], algorithm[60];
+            struct harness_job job = {
+                .program = "rank_messages",
+                .args = {"allreduce_bytes", "", variants[k]},
+                .env = {nodes, algorithm, "SHUNT_TRANSPORTS=shm"},
+                .ranks = 1,
+                .timeout_s = 60,
+            };
+
+            for (const char *c = equal[i]; *c; c++)
+                job.ranks += *c == ',';
+            snprintf(nodes, sizeof(nodes), "SHUNT_TEST_NODES=%s", equal[i]);
+            snprintf(algorithm, sizeof(algorithm),
+                     "SHUNT_ALGORITHM=allreduce=%s", variants[k]);
+            harness_check(&job);
+        }
+}
+
 Test(messages, dissemination)
 {
     everywhere("dissemination", "dissemination", ALL);
