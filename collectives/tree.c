@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/inline.h"
+#include "src/base/limits.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/reduce.h"
@@ -97,30 +98,84 @@ void shunti_partial(void *dst, const void *const *srcs, int n, size_t count,
     }
 }
 
+/* --- over nodes ----------------------------------------------------------- */
+
+/* Elements that are combined at a time over nodes, in up to LEVELS buffers. */
+enum { NODE_BLOCK = 256, LEVELS = 16 };
+
+_Static_assert(SHUNTI_RANKS_MAX <= 1 << (LEVELS - 1),
+               "a stack of sums is not higher");
+
+/* Sums of some nodes, of which each is to be combined with the next one. They
+ * are over 2^k nodes each, with k falling. The nodes come in order. So a node
+ * completes as many sums as its number has ones at the end, in binary. */
+struct sums {
+    int depth;
+    const void *at[LEVELS];
+    double buffer[LEVELS][NODE_BLOCK]; /* room for elements of any type */
+};
+
+/* Add node i of n, whose partial is at s->at[s->depth]. The last node completes
+ * the result, and its sum is combined by `op`. Then the result is at dst. */
+static void add_node(struct sums *s, int i, int n, void *dst, size_t count,
+                     enum shunt_dtype dtype, enum shunt_op op, int nranks)
+{
+    const bool is_last = i == n - 1;
+
+    s->depth++;
+    for (int rest = i; s->depth > 1 && (rest & 1 || is_last); rest >>= 1) {
+        const int left = s->depth - 2;
+        const bool ends = is_last && left == 0;
+        void *to = ends ? dst : s->buffer[left];
+
+        shunti_reduce(to, s->at + left, 2, count, dtype, ends ? op : inner(op),
+                      ends ? nranks : 1);
+        s->at[left] = to;
+        s->depth--;
+    }
+}
+
 void shunti_join(void *dst, const void *const *partials, int n, size_t count,
                  enum shunt_dtype dtype, enum shunt_op op, int nranks)
 {
-    float sum[BLOCK];
+    const enum shunt_dtype wide = partial_dtype(dtype);
+    const size_t size = shunt_dtype_size(wide);
+    struct sums sums;
     SHUNTI_TRACK(COPIES);
 
     if (!count)
         return;
-    if (!is_half(dtype)) {
+    if (n <= 3 && !is_half(dtype)) { /* one after the other is the same */
         shunti_reduce(dst, partials, n, count, dtype, op, nranks);
         return;
     }
-    for (size_t done = 0; done < count; done += BLOCK) {
-        size_t len = count - done < BLOCK ? count - done : BLOCK;
-        const void *pair[2] = {sum, NULL};
+    for (size_t done = 0; done < count; done += NODE_BLOCK) {
+        const size_t len =
+            count - done < NODE_BLOCK ? count - done : NODE_BLOCK;
+        unsigned char *to =
+            (unsigned char *)dst + done * shunt_dtype_size(dtype);
+        float sum[NODE_BLOCK];
 
-        memcpy(sum, (const float *)partials[0] + done, len * sizeof(*sum));
-        for (int i = 1; i < n; i++) {
-            pair[1] = (const float *)partials[i] + done;
-            shunti_reduce(sum, pair, 2, len, SHUNT_F32,
-                          i < n - 1 ? inner(op) : op, nranks);
+        sums.depth = 0;
+        for (int i = 0; i < n; i++) {
+            sums.at[sums.depth] =
+                (const unsigned char *)partials[i] + done * size;
+            add_node(&sums, i, n, is_half(dtype) ? (void *)sum : to, len, wide,
+                     op, nranks);
         }
-        narrow((unsigned char *)dst + done * sizeof(uint16_t), sum, len, dtype);
+        if (is_half(dtype))
+            narrow(to, sum, len, dtype);
     }
+}
+
+void shunti_combine(void *dst, const void *const partials[2], size_t count,
+                    enum shunt_dtype dtype, enum shunt_op op)
+{
+    SHUNTI_TRACK(COPIES);
+
+    if (count)
+        shunti_reduce(dst, partials, 2, count, partial_dtype(dtype), inner(op),
+                      1);
 }
 
 /* List the inputs of a node's ranks from `offset` on, in rank order. Returns
@@ -142,21 +197,26 @@ static void tree_block(const struct shunt_comm *comm, void *dst,
                        size_t done, size_t len, enum shunt_dtype dtype,
                        enum shunt_op op)
 {
-    double sum[BLOCK], next[BLOCK]; /* room for elements of any type */
-    const void *pair[2] = {sum, next};
     const size_t size = shunt_dtype_size(dtype);
+    unsigned char *to = (unsigned char *)dst + done * size;
+    struct sums sums;
+    float sum[NODE_BLOCK];
 
+    sums.depth = 0;
     for (int node = 0; node < comm->nodes; node++) {
         int n = of_node(comm, node, srcs, done * size, scratch);
 
-        shunti_partial(node ? next : sum, scratch, n, len, dtype, op);
-        if (node == comm->nodes - 1)
-            shunti_join((unsigned char *)dst + done * size, pair, 2, len, dtype,
-                        op, comm->nranks);
-        else if (node)
-            shunti_reduce(sum, pair, 2, len, partial_dtype(dtype), inner(op),
-                          1);
+        if (n == 1 && !is_half(dtype)) {
+            sums.at[sums.depth] = scratch[0];
+        } else {
+            sums.at[sums.depth] = sums.buffer[sums.depth];
+            shunti_partial(sums.buffer[sums.depth], scratch, n, len, dtype, op);
+        }
+        add_node(&sums, node, comm->nodes, is_half(dtype) ? (void *)sum : to,
+                 len, partial_dtype(dtype), op, comm->nranks);
     }
+    if (is_half(dtype))
+        narrow(to, sum, len, dtype);
 }
 
 /* The general case of shunti_tree(), which handles the usual case itself. */
@@ -171,9 +231,10 @@ SHUNTI_NOINLINE static void tree(const struct shunt_comm *comm, void *dst,
         shunti_reduce(dst, srcs, comm->nranks, count, dtype, op, comm->nranks);
         return;
     }
-    for (size_t done = 0; done < count; done += BLOCK)
+    for (size_t done = 0; done < count; done += NODE_BLOCK)
         tree_block(comm, dst, srcs, scratch, done,
-                   count - done < BLOCK ? count - done : BLOCK, dtype, op);
+                   count - done < NODE_BLOCK ? count - done : NODE_BLOCK, dtype,
+                   op);
 }
 
 void shunti_tree(const struct shunt_comm *comm, void *dst,

@@ -29,9 +29,12 @@
  * survivor gets SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT), the contents of receive
  * buffers are unspecified, and the communicator is dead.
  *
- * Reductions combine the ranks of each node in rank order, and then the nodes
- * in node order, for every size and algorithm. So results have the same bits on
- * every rank and in every run.
+ * Reductions combine the ranks of each node in rank order. Then they combine
+ * the nodes: the first h nodes, the other nodes, and then both, where h is the
+ * largest power of two below the number of nodes; each part in the same way. So
+ * four nodes are (0 + 1) + (2 + 3). This holds for every size and algorithm. So
+ * results have the same bits on every rank and in every run. With one rank on
+ * each node they do not depend on where the ranks are, only on their order.
  *
  *   - A sum starts with its first term, not with +0: a sum of zeros that are
  *     all -0 is -0.

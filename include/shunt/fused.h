@@ -135,7 +135,7 @@ struct shunt_allgather_gemm_args {
  * out = epilogue(this rank's rows of the sum over all ranks of their products).
  *
  * The sum is that of shunt_reduce_scatterv(): in rank order within each node,
- * then over the nodes in node order, in f32. So the same tiles give the same
+ * then over the nodes (shunt/coll.h), in f32. So the same tiles give the same
  * bits, fused or not (SHUNT_FUSED), by every transport and algorithm.
  *
  * Algorithm: the product is computed in panels of columns. While one panel is

@@ -160,9 +160,10 @@ shunt_moe_replicas_refresh_start(struct shunt_moe *moe,
  * dtype      SHUNT_F32 or SHUNT_BF16, of all arrays; the same on every rank.
  *
  * Sums are in f32 and in one order: the ranks of a node ascending, the home
- * among them, then the nodes ascending. In bf16 they are rounded once, at the
- * end. They have the same bits in every run and over every transport. A node
- * sends its sum in f32, which for bf16 is twice the bytes.
+ * among them, then the nodes that have copies, in the order of shunt/coll.h. In
+ * bf16 they are rounded once, at the end. They have the same bits in every run
+ * and over every transport. A node sends its sum in f32, which for bf16 is twice
+ * the bytes.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_replicas_reduce(struct shunt_moe *moe,

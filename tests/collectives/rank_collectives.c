@@ -13,6 +13,8 @@
  * of its own.
  */
 
+#include <float.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -571,6 +573,53 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
+/* A sum over N nodes of at most G ranks has at most G - 1 + ceil(log2 N)
+ * roundings on the way of each term: docs/collectives.md. In some elements each
+ * addition to the first term alone would be lost. */
+static int error_bound(const struct rank *self)
+{
+    enum { COUNT = 4001 };
+    const float one_is_lost = 1 << FLT_MANT_DIG;
+    struct random shared = {77};
+    float *in = malloc(COUNT * sizeof(*in)), *out = malloc(COUNT * sizeof(*in));
+    float *all = malloc(COUNT * sizeof(*in) * (size_t)self->size);
+    int size[MAX_RANKS] = {0}, largest = 0, roundings;
+    double most;
+
+    for (int i = 0; i <= self->rank; i++)
+        for (size_t k = 0; k < COUNT; k++)
+            in[k] = (float)(random_next(&shared) % 100000) * 1e-3f - 50;
+    for (size_t k = 0; k < COUNT; k += 7)
+        in[k] = self->rank ? 1 : one_is_lost;
+    for (int r = 0; r < self->size; r++)
+        if (++size[shunt_comm_node(self->comm, r)] > largest)
+            largest = size[shunt_comm_node(self->comm, r)];
+    roundings = largest - 1;
+    for (int n = 1; n < shunt_comm_nodes(self->comm); n *= 2)
+        roundings++;
+    most = roundings * ldexp(1, -FLT_MANT_DIG);
+    most /= 1 - most;
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, in, all, COUNT, SHUNT_F32));
+    CHECK_OK(self->comm,
+             shunt_allreduce(self->comm, in, out, COUNT, SHUNT_F32, SHUNT_SUM));
+    for (size_t k = 0; k < COUNT; k++) {
+        double sum = 0, magnitude = 0;
+
+        for (int r = 0; r < self->size; r++) {
+            sum += (double)all[(size_t)r * COUNT + k];
+            magnitude += fabs((double)all[(size_t)r * COUNT + k]);
+        }
+        CHECK(fabs((double)out[k] - sum) <= most * magnitude,
+              "element %zu: %.9g, not %.9g +- %.3g", k, (double)out[k], sum,
+              most * magnitude);
+    }
+    free(in);
+    free(out);
+    free(all);
+    return 0;
+}
+
 /* Some reads of one rank fail (SHUNT_FAULT=badget). A rank that gets SHUNT_OK
  * has the right data. The rank that reads gets an error, and so does the rank
  * that it read from.
@@ -618,6 +667,7 @@ static const struct rank_case cases[] = {
     {.name = "barrier_holds", .run = barrier_holds},
     {.name = "in_flight", .run = in_flight, .timeout_s = 110},
     {.name = "same_bits", .run = same_bits},
+    {.name = "error_bound", .run = error_bound},
     {.name = "failed_reads",
      .run = failed_reads,
      .no_threads = true,

@@ -228,6 +228,31 @@ static void *widened(const void *src, size_t count, enum shunt_dtype dtype)
     return wide;
 }
 
+/* Combine the partials of nodes: the first h, then the rest, then both, where h
+ * is the largest power of two below the number of nodes. */
+static void over_nodes(void *dst, const void *const *partials, int nodes,
+                       size_t count, enum shunt_dtype dtype, enum shunt_op op,
+                       int divisor)
+{
+    const enum shunt_op part_op = op == SHUNT_AVG ? SHUNT_SUM : op;
+    void *half[2];
+    int h = 1;
+
+    if (nodes == 1) {
+        reduce_ref(dst, partials, 1, count, dtype, op, divisor);
+        return;
+    }
+    while (2 * h < nodes)
+        h *= 2;
+    half[0] = malloc(count * 8 + 1);
+    half[1] = malloc(count * 8 + 1);
+    over_nodes(half[0], partials, h, count, dtype, part_op, 1);
+    over_nodes(half[1], partials + h, nodes - h, count, dtype, part_op, 1);
+    reduce_ref(dst, (const void *const *)half, 2, count, dtype, op, divisor);
+    free(half[0]);
+    free(half[1]);
+}
+
 void reduce_ref_tree(void *dst, const void *const *srcs, const int *node, int n,
                      size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {
@@ -252,7 +277,7 @@ void reduce_ref_tree(void *dst, const void *const *srcs, const int *node, int n,
             free(inputs[--ranks]);
     }
     inputs[0] = malloc(count * 8 + 1);
-    reduce_ref(inputs[0], (const void *const *)partials, nodes, count, wide, op,
+    over_nodes(inputs[0], (const void *const *)partials, nodes, count, wide, op,
                n);
     for (size_t i = 0; i < count && half; i++) {
         float value = ((const float *)inputs[0])[i];

@@ -259,10 +259,9 @@ static void under(const char *const *env)
 {
     static const int few[] = {2, 3, 4};
     static const char *const list[] = {
-        "random", "all",       "21", "60",
-        THEN,     "in_flight", "22", "5",
-        THEN,     "same_bits", THEN, "mismatch",
-        THEN,     "refusals",  THEN, "refused_by_all",
+        "random", "all",      "21", "60",        THEN, "in_flight",
+        "22",     "5",        THEN, "same_bits", THEN, "error_bound",
+        THEN,     "mismatch", THEN, "refusals",  THEN, "refused_by_all",
         NULL,
     };
 
@@ -458,12 +457,19 @@ static void on_layouts(const char *across, const char *const *env,
                        const char *rounds)
 {
     const char *const list[] = {
-        "random", "all",           "31", rounds,
-        THEN,     "in_flight",     "32", "5",
-        THEN,     "same_bits",     THEN, "nothing_at_all",
-        THEN,     "mismatch",      THEN, "mismatch_figures",
-        THEN,     "refusals",      THEN, "refused_by_all",
-        THEN,     "barrier_holds", NULL,
+        "random", "all",
+        "31",     rounds,
+        THEN,     "in_flight",
+        "32",     "5",
+        THEN,     "same_bits",
+        THEN,     "error_bound",
+        THEN,     "nothing_at_all",
+        THEN,     "mismatch",
+        THEN,     "mismatch_figures",
+        THEN,     "refusals",
+        THEN,     "refused_by_all",
+        THEN,     "barrier_holds",
+        NULL,
     };
 
     for (int i = 0; i < LAYOUTS; i++) {
@@ -519,6 +525,7 @@ Test(collectives, nodes_dissemination)
         THEN,     "in_flight",
         "34",     "8",
         THEN,     "same_bits",
+        THEN,     "error_bound",
         THEN,     "nothing_at_all",
         THEN,     "mismatch",
         THEN,     "refusals",
@@ -539,9 +546,11 @@ Test(collectives, nodes_shards)
 {
     static const char *const many[] = {"0,1,2", "0,0,1,1,2,2", "0,1,0,2,1,2,2"};
     static const char *const list[] = {
-        "random", "allreduce", "35", "80",        THEN, "in_flight",
-        "36",     "5",         THEN, "same_bits", THEN, "nothing_at_all",
-        THEN,     "mismatch",  THEN, "refusals",  NULL,
+        "random", "allreduce",      "35", "80",
+        THEN,     "in_flight",      "36", "5",
+        THEN,     "same_bits",      THEN, "error_bound",
+        THEN,     "nothing_at_all", THEN, "mismatch",
+        THEN,     "refusals",       NULL,
     };
     static const char *const shards = "SHUNT_ALGORITHM=allreduce=shards";
 

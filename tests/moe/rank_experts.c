@@ -144,13 +144,25 @@ static float gradient(enum shunt_dtype dtype, int rank, int expert, int k,
     return round_to(dtype, value);
 }
 
+/* The sum over the nodes that have one: coll.h. */
+static float sum_of_nodes(const float *sums, int n)
+{
+    int half = 1;
+
+    if (n == 1)
+        return sums[0];
+    while (2 * half < n)
+        half *= 2;
+    return sum_of_nodes(sums, half) + sum_of_nodes(sums + half, n - half);
+}
+
 /* The sum by its definition: first over the ranks of a node, then over the
  * nodes. */
 static float gradient_sum(const struct rank *self, const struct placement *p,
                           enum shunt_dtype dtype, int e, int k, size_t i)
 {
-    bool any = false;
-    float sum = 0;
+    float sums[64];
+    int n = 0;
 
     for (int node = 0; node < shunt_comm_nodes(self->comm); node++) {
         bool any_here = false;
@@ -164,10 +176,9 @@ static float gradient_sum(const struct rank *self, const struct placement *p,
             any_here = true;
         }
         if (any_here)
-            sum = any ? sum + here : here;
-        any = any || any_here;
+            sums[n++] = here;
     }
-    return round_to(dtype, sum);
+    return round_to(dtype, n ? sum_of_nodes(sums, n) : 0);
 }
 
 static int check_sums(const struct arrays *a, const struct rank *self,

@@ -516,18 +516,23 @@ static int loss_while_setting_up(const struct rank *self)
 /* --- sums of shares ------------------------------------------------------- */
 
 /* The sum in the wanted order, from all vectors: within each node, then over
- * nodes. */
+ * nodes as coll.h says. */
 static float sum_by_nodes(const float *all, size_t count, size_t nodes,
                           size_t stride)
 {
-    float sum = 0;
+    const size_t each = count / nodes;
+    size_t half = 1;
+    float sum = all[0];
 
-    for (size_t g = 0; g < count; g += count / nodes) {
-        float part = all[g * stride];
-        for (size_t i = 1; i < count / nodes; i++)
-            part += all[(g + i) * stride];
-        sum = g ? sum + part : part;
+    if (nodes > 1) {
+        while (half * 2 < nodes)
+            half *= 2;
+        return sum_by_nodes(all, half * each, half, stride) +
+               sum_by_nodes(all + half * each * stride, (nodes - half) * each,
+                            nodes - half, stride);
     }
+    for (size_t i = 1; i < each; i++)
+        sum += all[i * stride];
     return sum;
 }
 

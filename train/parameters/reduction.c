@@ -18,8 +18,11 @@ bool reduction_is_of_ranks(const struct reduction *r)
 {
     const size_t ranks = (size_t)r->team->size, nodes = team_nodes(r->team);
 
-    return r->shares == 1 ? r->nodes == 0 || r->nodes == nodes
-                          : r->nodes == ranks && (nodes == ranks || nodes == 1);
+    if (r->shares == 1)
+        return r->nodes == 0 || r->nodes == nodes;
+    /* On one node the ranks are added one after the other. For up to three that
+     * is the order of as many nodes. */
+    return r->nodes == ranks && (nodes == ranks || (nodes == 1 && ranks <= 3));
 }
 
 int reduction_create(struct reduction *r)
@@ -117,6 +120,21 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
     return team_check(r->team, st, "adding gradients");
 }
 
+/* Add the first vectors of `nodes` nodes into that of the first node, in the
+ * order of shunt/coll.h. `each`: floats of a node. */
+static void add_nodes(float *vectors, size_t nodes, size_t each, size_t length)
+{
+    size_t left = 1;
+
+    if (nodes < 2)
+        return;
+    while (2 * left < nodes)
+        left *= 2;
+    add_nodes(vectors, left, each, length);
+    add_nodes(vectors + left * each, nodes - left, each, length);
+    shunti_elementwise()->add(length, vectors + left * each, vectors);
+}
+
 void reduction_add(float *vectors, size_t count, size_t nodes, size_t length,
                    float *sum)
 {
@@ -126,11 +144,9 @@ void reduction_add(float *vectors, size_t count, size_t nodes, size_t length,
         float *first = vectors + n * each;
         for (size_t at = length; at < each; at += length)
             shunti_elementwise()->add(length, first + at, first);
-        if (n == 0)
-            memcpy(sum, first, length * sizeof(*sum));
-        else
-            shunti_elementwise()->add(length, first, sum);
     }
+    add_nodes(vectors, nodes, each, length);
+    memcpy(sum, vectors, length * sizeof(*sum));
 }
 
 int reduction_wait(struct reduction *r)

@@ -4,14 +4,14 @@
  * its slice of the sum. Parts of the vectors are summed while other parts are
  * still being computed.
  *
- * Shares are added in the order of the batch, and then nodes in their order.
- * There are two ways. If each rank has one share, or if each rank counts as a
- * node, a reduce-scatter is used: each rank adds its shares, then the ranks of
- * each node are added, then the nodes. Otherwise the ranks exchange the slices
- * of their i-th shares, for each i. Each rank then adds the shares in the
- * wanted order. So the sum has the same bits however shares are spread over
- * ranks, ranks over hosts, and vectors over parts. With MPI the sum has the
- * same bits, too (reduction_mpi.c).
+ * Shares of a node are added in the order of the batch, and then the nodes, in
+ * the order of shunt/coll.h. There are two ways. If each rank has one share, or
+ * if each rank counts as a node, a reduce-scatter is used: each rank adds its
+ * shares, then the ranks of each node are added, then the nodes. Otherwise the
+ * ranks exchange the slices of their i-th shares, for each i. Each rank then
+ * adds the shares in the wanted order. So the sum has the same bits however
+ * shares are spread over ranks, ranks over hosts, and vectors over parts. With
+ * MPI the sum has the same bits, too (reduction_mpi.c).
  */
 #ifndef TRAIN_REDUCTION_H
 #define TRAIN_REDUCTION_H
@@ -64,7 +64,8 @@ int reduction_wait(struct reduction *r);
  * nodes. */
 bool reduction_is_of_ranks(const struct reduction *r);
 /* Sets `sum` to the sum of `count` vectors: the vectors of each node are added
- * in their order, then the nodes. Overwrites the first vector of each node. */
+ * in their order, then the nodes, in the order of shunt/coll.h. Overwrites the
+ * first vector of each node. */
 void reduction_add(float *vectors, size_t count, size_t nodes, size_t length,
                    float *sum);
 

@@ -112,7 +112,8 @@ static int add_all(struct reduction *r, int *counts)
         return by_nodes(r, nodes, counts);
     if (exchange_slices(r, r->grad, 1, 0, counts))
         return -1;
-    reduction_add(r->work, ranks, 1, length_of(r, me), r->slice);
+    reduction_add(r->work, ranks, nodes == ranks ? nodes : 1, length_of(r, me),
+                  r->slice);
     return 0;
 }
 
