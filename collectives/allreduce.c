@@ -102,6 +102,8 @@ static enum shunt_status begin(const struct shunti_coll *call,
                                           request);
     case SHUNTI_DISSEMINATION:
         return shunti_allreduce_dissemination(call, signature, a, request);
+    case SHUNTI_ALLREDUCE_DOUBLING:
+        return shunti_allreduce_doubling(call, signature, a, request);
     default:
         return direct(call, signature, a, request);
     }

@@ -36,9 +36,14 @@ shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
                            enum shunti_algorithm variant,
                            struct shunt_request **request);
 
-/* For small vectors, between many nodes. */
+/* For small vectors, between many nodes: in rounds, and in rounds between a
+ * power of two of nodes. */
 enum shunt_status shunti_allreduce_dissemination(
     const struct shunti_coll *call, uint32_t signature,
     const struct shunti_allreduce *args, struct shunt_request **request);
+enum shunt_status shunti_allreduce_doubling(const struct shunti_coll *call,
+                                            uint32_t signature,
+                                            const struct shunti_allreduce *args,
+                                            struct shunt_request **request);
 
 #endif

@@ -34,6 +34,8 @@ enum shunti_algorithm {
     SHUNTI_ALLREDUCE_WHOLE,
     SHUNTI_ALLREDUCE_LANES,
     SHUNTI_ALLREDUCE_SHARDS,
+    /* Allreduce in rounds, whose messages do not grow. */
+    SHUNTI_ALLREDUCE_DOUBLING,
 };
 
 /*

@@ -48,8 +48,7 @@ int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i)
 }
 
 static void add_local_peers(struct shunti_two_level *x,
-                            const struct shunt_comm *comm,
-                            enum shunti_phase phase)
+                            const struct shunt_comm *comm, int phase)
 {
     for (int i = 1; i < comm->local_size; i++)
         add_peer(x, shunti_nth_of_node(comm, comm->node, i), phase);
@@ -94,6 +93,17 @@ static void add_rounds(struct shunti_two_level *x,
         add_rail_peers_of(x, comm, to, x->phases, add_sending);
         add_rail_peers_of(x, comm, from, x->phases, add_receiving);
     }
+}
+
+/* Add a phase for each round in pairs, from phase `first` on. */
+static void add_pairs(struct shunti_two_level *x, const struct shunt_comm *comm,
+                      enum shunti_phase first)
+{
+    x->first_round = (uint8_t)first;
+    x->phases = (uint8_t)(first - 1);
+    for (int distance = 1; distance < comm->nodes; distance *= 2)
+        add_rail_peers_of(x, comm, comm->node ^ distance, ++x->phases,
+                          add_peer);
 }
 
 int shunti_round_distance(const struct shunti_two_level *x, int phase)
@@ -152,7 +162,11 @@ enum shunt_status shunti_two_level_create(
         break;
     case SHUNTI_ROUNDS_THEN_LOCALS:
         add_rounds(x, comm, SHUNTI_PHASE_FIRST);
-        add_local_peers(x, comm, (enum shunti_phase)++ x->phases);
+        add_local_peers(x, comm, ++x->phases);
+        break;
+    case SHUNTI_LOCALS_THEN_PAIRS:
+        add_local_peers(x, comm, SHUNTI_PHASE_FIRST);
+        add_pairs(x, comm, SHUNTI_PHASE_SECOND);
     }
     return SHUNT_OK;
 }

@@ -23,7 +23,9 @@
  * others (dissemination: Hensgen, Finkel, Manber, 1988). A rank sends no other
  * rank two control messages: the distances of the rounds differ, and are less
  * than the number of nodes. Rounds follow the phase between local peers
- * (allreduce, barrier), or precede it (allgather).
+ * (allreduce, barrier), or precede it (allgather). Between a power of two of
+ * nodes, rounds may also be in *pairs*: in round k two nodes whose numbers
+ * differ in bit k send to each other.
  *
  * In rounds most pairs of ranks exchange no control messages. In other
  * operations ranks learn from them how many operations the peer has completed,
@@ -89,6 +91,7 @@ enum shunti_phases {
     /* only between several nodes: */
     SHUNTI_LOCALS_THEN_ROUNDS, /* local peers, then rounds */
     SHUNTI_ROUNDS_THEN_LOCALS, /* rounds, then local peers */
+    SHUNTI_LOCALS_THEN_PAIRS,  /* local peers, then rounds in pairs */
 };
 
 /* The stages of an operation, in their order. An alarm may follow any of the
@@ -279,7 +282,7 @@ enum shunt_status shunti_two_level_create(
     struct shunti_two_level **x);
 
 /* A package of this phase is sent to a node so many nodes behind. 0: the phase
- * is not a round. */
+ * is not a round. Not for rounds in pairs. */
 int shunti_round_distance(const struct shunti_two_level *x, int phase);
 
 /* In a round, a rank sends what it has of its own node and of those before it.

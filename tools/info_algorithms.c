@@ -39,6 +39,8 @@ static void print(const struct shunt_comm *comm, const char *launcher,
            "  dissemination\n"
            "             between nodes in rounds: to the nodes 1, 2, 4, ... "
            "behind\n"
+           "  doubling   between nodes in rounds, in pairs that have sums of "
+           "1, 2, 4, ... nodes\n"
            "\nSHUNT_ALGORITHM can name\n");
     shunti_select_names(stdout);
 }

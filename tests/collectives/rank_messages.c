@@ -236,12 +236,14 @@ static const struct in_rounds {
     const char *name;
     enum shunt_status (*call)(struct shunt_comm *comm);
     bool equal_nodes; /* only between nodes of equal size */
+    bool pairs;       /* in rounds in pairs, whose messages do not grow */
     int bytes;        /* sent of each node to each other node, by a rank that is
                        * the only rail peer there */
-} in_rounds[] = {{"barrier", barrier, false, 0},
-                 {"allgather", allgather, true, 8},
-                 {"allgatherv", allgatherv, true, 8},
-                 {"allreduce", allreduce, false, 8}};
+} in_rounds[] = {{"barrier", barrier, false, false, 0},
+                 {"allgather", allgather, true, false, 8},
+                 {"allgatherv", allgatherv, true, false, 8},
+                 {"allreduce", allreduce, false, false, 8}},
+  in_pairs = {"allreduce", allreduce, false, true, 8};
 
 static bool has_equal_nodes(const struct rank *self, const struct counts *c)
 {
@@ -251,10 +253,17 @@ static bool has_equal_nodes(const struct rank *self, const struct counts *c)
     return true;
 }
 
+static bool is_power(int n)
+{
+    return n && !(n & (n - 1));
+}
+
 /* Each rank sends one message to each rank of its node, and to its rail peers on
  * the nodes that are 1, 2, 4, ... behind its own. All other ranks get none. In
  * the round of distance d, the message to a rank whose rail peer this rank is
- * carries the data of d nodes, or of the rest. */
+ * carries the data of d nodes, or of the rest. In pairs the rail peers are on
+ * the nodes whose number differs in one bit, and each message carries one
+ * sum. */
 static int check_rounds(const struct rank *self, struct counts *c,
                         const struct in_rounds *in, int calls)
 {
@@ -262,21 +271,24 @@ static int check_rounds(const struct rank *self, struct counts *c,
     const int nodes = shunt_comm_nodes(comm);
     const int here = shunt_comm_node(comm, self->rank);
     struct shunt_comm_stats total;
-    int bytes = 0;
+    int bytes = 0, rounds;
 
     CHECK_RUN(begin(self, c));
     for (int i = 0; i < calls; i++)
         CHECK_OK(comm, in->call(comm));
     for (int r = 0; r < self->size; r++) {
         const int behind = (shunt_comm_node(comm, r) - here + nodes) % nodes;
-        const bool in_a_round = behind && !(behind & (behind - 1));
+        const bool in_a_round =
+            is_power(in->pairs ? here ^ shunt_comm_node(comm, r) : behind);
         const bool sends =
             c->relation[r] == MATE || (c->relation[r] == PARTNER && in_a_round);
+        const int carried = in->pairs                 ? 1
+                            : behind < nodes - behind ? behind
+                                                      : nodes - behind;
         struct shunt_peer_stats now;
 
         if (sends && behind && c->feeds[r])
-            bytes +=
-                in->bytes * (behind < nodes - behind ? behind : nodes - behind);
+            bytes += in->bytes * carried;
         CHECK_RUN(since(self, c, r, &now));
         CHECK((int)now.messages == sends * calls,
               "%s: %d messages to rank %d, not %d", in->name, (int)now.messages,
@@ -288,7 +300,10 @@ static int check_rounds(const struct rank *self, struct counts *c,
     CHECK((int)(total.bytes_remote - c->total.bytes_remote) == bytes * calls,
           "%s: %d bytes to other nodes, not %d", in->name,
           (int)(total.bytes_remote - c->total.bytes_remote), bytes * calls);
-    CHECK(!has_equal_nodes(self, c) || bytes == (nodes - 1) * in->bytes,
+    for (rounds = 0; 1 << rounds < nodes; rounds++)
+        ;
+    CHECK(!has_equal_nodes(self, c) ||
+              bytes == (in->pairs ? rounds : nodes - 1) * in->bytes,
           "%s: %d bytes", in->name, bytes);
     return 0;
 }
@@ -305,6 +320,14 @@ static int dissemination(const struct rank *self)
                  : !in_rounds[i].equal_nodes || has_equal_nodes(self, &c))
             CHECK_RUN(check_rounds(self, &c, &in_rounds[i], name ? 200 : 20));
     return 0;
+}
+
+static int doubling(const struct rank *self)
+{
+    struct counts c;
+
+    CHECK_RUN(find_relations(self, &c));
+    return check_rounds(self, &c, &in_pairs, 20);
 }
 
 /* In two levels, between nodes of one size, each rank sends nodes - 1 messages
@@ -422,6 +445,7 @@ static int bad_arguments(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {.name = "collectives", .run = collectives, .no_threads = true},
+    {.name = "doubling", .run = doubling, .no_threads = true},
     {.name = "allreduce_bytes", .run = allreduce_bytes, .no_threads = true},
     {.name = "one_to_each_node", .run = one_to_each_node, .no_threads = true},
     {.name = "dissemination", .run = dissemination, .no_threads = true},

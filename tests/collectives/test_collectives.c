@@ -513,6 +513,34 @@ Test(collectives, nodes_two_level)
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level"), "200");
 }
 
+/* With partials that are inline, streamed, and put without a copy. */
+Test(collectives, nodes_doubling)
+{
+    static const char *const powers[] = {"0,0,1,1", "0,0,1,2,2,2,3",
+                                         "0,1,2,3,4,5,6,7"};
+    static const char *const list[] = {
+        "random", "allreduce",      "37", "80",
+        THEN,     "in_flight",      "38", "5",
+        THEN,     "same_bits",      THEN, "error_bound",
+        THEN,     "nothing_at_all", THEN, "mismatch",
+        THEN,     "refusals",       NULL,
+    };
+    static const char *const doubling = "SHUNT_ALGORITHM=allreduce=doubling";
+
+    for (size_t i = 0; i < sizeof(powers) / sizeof(*powers); i++) {
+        run_list_on(powers[i], BY_SHM(doubling), list);
+        run_list_on(powers[i],
+                    BY_SHM(doubling, "SHUNT_EAGER=512", "SHUNT_CHUNK=1024",
+                           "SHUNT_CHUNKS=2", "SHUNT_CMA=off"),
+                    list);
+        run_list_on(powers[i], "tcp (put)",
+                    (const char *const[]){doubling, "SHUNT_TRANSPORTS=shm,tcp",
+                                          "SHUNT_ZCOPY_MIN=64",
+                                          "SHUNT_EAGER=512", NULL},
+                    list);
+    }
+}
+
 /* Between eight nodes and more, some ranks send to others without receiving from
  * them, and some exchange nothing. */
 Test(collectives, nodes_dissemination)

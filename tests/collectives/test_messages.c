@@ -105,6 +105,19 @@ Test(messages, dissemination)
     everywhere("dissemination", "dissemination", ALL);
 }
 
+Test(messages, doubling)
+{
+    static const char *const powers[] = {"0,0,1,1", "0,0,1,2,3,3",
+                                         "0,0,1,1,2,2,3,3", "0,1,2,3,4,5,6,7"};
+
+    for (size_t i = 0; i < sizeof(powers) / sizeof(*powers); i++) {
+        run(powers[i], "SHUNT_TRANSPORTS=shm", "SHUNT_TEST_ACROSS=shm (put)",
+            "doubling", "allreduce=doubling");
+        run(powers[i], "SHUNT_TRANSPORTS=shm,tcp",
+            "SHUNT_TEST_ACROSS=tcp (put)", "doubling", "allreduce=doubling");
+    }
+}
+
 /* Each rank makes 200 calls of 3 messages by tcp, and gets notes from three
  * ranks to which it sends none. These need no credits, because the messages say
  * what all ranks have completed. A credit to each for every 16 operations would

@@ -99,6 +99,40 @@ Test(select, a_barrier_of_many_nodes_takes_rounds)
     }
 }
 
+/* Between eight nodes and more, a small allreduce takes rounds: in pairs if the
+ * number of nodes permits it. A large one is cut. */
+Test(select, an_allreduce_of_many_nodes_takes_rounds)
+{
+    static const struct {
+        int nodes, each;
+        size_t bytes;
+        enum shunti_algorithm algorithm;
+    } want[] = {{7, 1, 64, SHUNTI_ALLREDUCE_DIRECT},
+                {4, 1, 4095, SHUNTI_ALLREDUCE_DIRECT},
+                {4, 1, 4096, SHUNTI_ALLREDUCE_DOUBLING},
+                {8, 1, 64, SHUNTI_ALLREDUCE_DOUBLING},
+                {8, 1, 16 << 10, SHUNTI_ALLREDUCE_DOUBLING},
+                {9, 1, 64, SHUNTI_DISSEMINATION},
+                {1024, 4, 64, SHUNTI_ALLREDUCE_DOUBLING},
+                {8, 1, 1 << 20, SHUNTI_ALLREDUCE_SEGMENTS},
+                {8, 4, 1 << 20, SHUNTI_ALLREDUCE_SHARDS}};
+    int node[1025];
+
+    for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+        struct shunt_comm many = comm;
+
+        for (int k = 0; k < 1025; k++)
+            node[k] = k * want[i].each;
+        many.nodes = want[i].nodes;
+        many.nranks = want[i].nodes * want[i].each;
+        many.node_map.first = node;
+        many.links.across.gap = 10e-6;
+        cr_expect_eq(shunti_select(&many, SHUNTI_KIND_ALLREDUCE, want[i].bytes),
+                     want[i].algorithm, "%d nodes, %zu B", want[i].nodes,
+                     want[i].bytes);
+    }
+}
+
 /* Four ranks on one node, whose memory is mapped. The communicator has no table
  * of nodes, like one that was destroyed. */
 static struct shunt_comm one_node = {
