@@ -24,6 +24,9 @@ void case_two_worlds(struct rank *r);
 void case_errors(struct rank *r);
 void case_counters(struct rank *r);
 
+/* case_words.c: only for inproc, whose ranks may be threads of one sanitizer. */
+void case_words(struct rank *r);
+
 /* case_zcopy.c: memory that is registered for one operation. */
 void case_brief(struct rank *r);
 void case_brief_withdrawn(struct rank *r);

@@ -150,6 +150,7 @@ const struct test_case transport_cases[] = {
      .processes = true,
      .only = "tcp",
      .killed = 2},
+    {.name = "words", .run = case_words, .nranks = {2, 3}, .only = "inproc"},
     {.name = "express", .run = case_tcp_express, .nranks = {2}, .only = "tcp"},
     {.name = "express_killed",
      .run = case_tcp_express_killed,
