@@ -114,6 +114,7 @@ Test(select, an_allreduce_of_many_nodes_takes_rounds)
                 {8, 1, 16 << 10, SHUNTI_ALLREDUCE_DOUBLING},
                 {9, 1, 64, SHUNTI_DISSEMINATION},
                 {1024, 4, 64, SHUNTI_ALLREDUCE_DOUBLING},
+                {8, 1, 100 << 10, SHUNTI_ALLREDUCE_SHARDS},
                 {8, 1, 1 << 20, SHUNTI_ALLREDUCE_SEGMENTS},
                 {8, 4, 1 << 20, SHUNTI_ALLREDUCE_SHARDS}};
     int node[1025];
