@@ -176,9 +176,10 @@ static int collectives(const struct rank *self)
     return 0;
 }
 
-/* Between nodes of equal size, a large allreduce sends this many bytes from a
- * rank to other nodes, for a vector whose shards are equal. argv[1]: "shards",
- * each shard twice to each other node, or "lanes", each segment once. */
+/* Between nodes of equal size, an allreduce sends this many messages and bytes
+ * from a rank to other nodes, for a vector whose shards are equal. argv[1]:
+ * "shards", a shard of inputs and one of results to each other node, or "lanes",
+ * the segment once. Inputs are in the control messages. */
 static int allreduce_bytes(const struct rank *self)
 {
     enum { LINE = 16 }; /* elements in a cache line */
@@ -199,6 +200,10 @@ static int allreduce_bytes(const struct rank *self)
     CHECK(after.bytes_remote - before.bytes_remote == want,
           "%d bytes to other nodes, not %d",
           (int)(after.bytes_remote - before.bytes_remote), (int)want);
+    CHECK(after.messages_remote - before.messages_remote ==
+              (shards ? 2 : 1) * (nodes - 1),
+          "%d messages to other nodes",
+          (int)(after.messages_remote - before.messages_remote));
     free(in);
     free(out);
     return 0;
