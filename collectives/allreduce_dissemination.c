@@ -42,15 +42,11 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
     struct state *s = state_of(x);
-    int n = 0;
+    int n;
 
     if (x->complete != SHUNTI_PHASE_FIRST)
         return;
-    for (int i = 0; i < comm->nranks; i++)
-        if (comm->peers[i].node == comm->node)
-            s->operands[n++] = i == comm->rank
-                                   ? s->call.send
-                                   : x->peer_states[i].in[SHUNTI_PACKAGE].at;
+    n = shunti_two_level_locals(comm, x, s->call.send, s->operands);
     shunti_partial(s->partials, s->operands, n, s->call.count, s->call.dtype,
                    s->call.op);
 }

@@ -56,13 +56,8 @@ static void operands_of(const struct shunt_comm *comm,
 static void add_node(const struct shunt_comm *comm, struct shunti_two_level *x)
 {
     struct state *s = state_of(x);
-    int n = 0;
+    const int n = shunti_two_level_locals(comm, x, s->call.send, s->operands);
 
-    for (int i = 0; i < comm->nranks; i++)
-        if (comm->peers[i].node == comm->node)
-            s->operands[n++] = i == comm->rank
-                                   ? s->call.send
-                                   : x->peer_states[i].in[SHUNTI_PACKAGE].at;
     shunti_partial(partial_of(s, 0), s->operands, n, s->call.count,
                    s->call.dtype, s->call.op);
 }

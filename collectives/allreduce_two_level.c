@@ -111,7 +111,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     struct state *s = x->own;
     const size_t count = s->bytes / shunt_dtype_size(s->call.dtype);
     const size_t bytes = partial_bytes(s, s->bytes);
-    int n = 0;
+    int n;
 
     s->partial = shunti_scratch_get(bytes);
     if (!s->partial) {
@@ -120,11 +120,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
                          shunti_request_name(request), bytes);
         return;
     }
-    for (int i = 0; i < comm->nranks; i++)
-        if (comm->peers[i].node == comm->node)
-            s->operands[n++] = i == comm->rank
-                                   ? s->call.send + s->at
-                                   : x->peer_states[i].in[SHUNTI_PACKAGE].at;
+    n = shunti_two_level_locals(comm, x, s->call.send + s->at, s->operands);
     shunti_partial(s->partial, s->operands, n, count, s->call.dtype,
                    s->call.op);
     for (int i = 0; i < x->npeers; i++) {

@@ -210,6 +210,19 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
         peer_state->sending = SHUNTI_SENDING_DUE;
 }
 
+int shunti_two_level_locals(const struct shunt_comm *comm,
+                            const struct shunti_two_level *x, const void *own,
+                            const void **out)
+{
+    int n = 0;
+
+    for (int r = 0; r < comm->nranks; r++)
+        if (comm->peers[r].node == comm->node)
+            out[n++] =
+                r == comm->rank ? own : x->peer_states[r].in[SHUNTI_PACKAGE].at;
+    return n;
+}
+
 static bool peer_is_open(const struct shunti_peer_state *peer_state)
 {
     if (peer_state->sending >= SHUNTI_SENDING_DUE)

@@ -312,6 +312,12 @@ void shunti_two_level_drop_out(struct shunt_request *request, int peer);
 /* Do not wait for the block of `peer`, which is not sent, or not wanted. */
 void shunti_two_level_drop_in(struct shunt_request *request, int peer);
 
+/* List the packages of the local peers, with `own` in the place of this rank, in
+ * rank order. Returns how many there are. */
+int shunti_two_level_locals(const struct shunt_comm *comm,
+                            const struct shunti_two_level *x, const void *own,
+                            const void **out);
+
 /* Functions for classes of two-level requests. */
 enum shunt_status shunti_two_level_step(struct shunt_request *request);
 bool shunti_two_level_awaits(const struct shunt_request *request, int peer);
